@@ -1,0 +1,50 @@
+# Everything a newcomer needs: `make demo`, `make test`. Set-up happens by itself, once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+STAMP := pyproject.toml constraints.txt
+
+.PHONY: help demo test test-all lint bench clean
+
+help:
+	@echo "make demo      see the library at work (table and picture in runs/demo/)"
+	@echo "make test      lint, types, import contract and the quick tests"
+	@echo "make test-all  the same, with the slow tests"
+	@echo "make bench     the CPU benchmarks"
+	@echo "make clean     remove .venv and runs/"
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# torch comes first and pinned: left to itself pip would resolve the newest build with gigabytes of CUDA packages.
+.venv/.core: $(STAMP) | .venv/bin/python
+	@echo "Installing polyscore into .venv (once) ..."
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/.dev: $(STAMP) .venv/.core
+	@echo "Installing the test tools into .venv (once) ..."
+	@$(PIP) --editable ".[dev]"
+	@touch $@
+
+demo: .venv/.core
+	$(BIN)/polyscore demo
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest -n 2
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/analytic_cell.py
+
+clean:
+	rm -rf .venv runs

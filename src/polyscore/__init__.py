@@ -1,0 +1,50 @@
+"""polyscore: compose diffusion models, correct the composition, and know when to trust it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
+_HOMES = {
+    "algebra": ["Composition", "Family", "base_composition", "parse"],
+    "distributions": ["Gaussian", "Mixture"],
+    "metrics": ["mmd2", "sliced_wasserstein"],
+    "samplers": ["Denoise", "FeynmanKac", "Run"],
+    "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
+    "targets": ["exact"],
+}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_NAMES)]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from polyscore.algebra import Composition as Composition
+    from polyscore.algebra import Family as Family
+    from polyscore.algebra import base_composition as base_composition
+    from polyscore.algebra import parse as parse
+    from polyscore.distributions import Gaussian as Gaussian
+    from polyscore.distributions import Mixture as Mixture
+    from polyscore.metrics import mmd2 as mmd2
+    from polyscore.metrics import sliced_wasserstein as sliced_wasserstein
+    from polyscore.samplers import Denoise as Denoise
+    from polyscore.samplers import FeynmanKac as FeynmanKac
+    from polyscore.samplers import Run as Run
+    from polyscore.schedules import DDPM as DDPM
+    from polyscore.schedules import VP as VP
+    from polyscore.schedules import Cosine as Cosine
+    from polyscore.schedules import LinearFlow as LinearFlow
+    from polyscore.schedules import Schedule as Schedule
+    from polyscore.targets import exact as exact
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'polyscore' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"polyscore.{_NAMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,295 @@
+"""Families of conditions and the algebra over them: `p["a"] * p["b"] / p["base"]`.
+
+A composition is a map from conditions to exponents w_a. It stands for the density proportional to prod_a P_a^{w_a}, and
+at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a w_a s_a. With u the noising drift and eta the
+diffusion, particles that move by DESIGN's rule b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
+
+    residual = (1 - W) <u, S> + (eta^2 / 2) (|S|^2 - sum_a w_a |s_a|^2),        W = sum_a w_a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from polyscore.distributions import Distribution
+from polyscore.errors import ArgumentError, CompositionError, ScoreError
+from polyscore.expressions import parse_exponents, unknown_condition
+from polyscore.schedules import T_MAX, VP, Schedule
+from polyscore.validity import Validity, composition_validity
+
+
+@runtime_checkable
+class ScoreModel(Protocol):
+    """Anything that gives a score at (x, t): the learned members of a family."""
+
+    event: tuple[int, ...]
+
+    def score(self, x: Tensor, t: Tensor) -> Tensor:
+        """Return the score, like x; `t` broadcasts against x's batch shape."""
+
+
+Member = Distribution | ScoreModel
+
+
+class Family(Mapping[str, "Composition"]):
+    """Conditions that share an event shape and a noise schedule.
+
+    Args:
+        members: from condition to a closed-form `Distribution` or a score model.
+        schedule: of all members; `VP()` by default, or the one that learned members were trained with.
+    """
+
+    def __init__(self, members: Mapping[str, Member], schedule: Schedule | None = None) -> None:
+        if not members:
+            raise CompositionError("a family must hold at least one condition; got none.")
+        for name in members:
+            if not isinstance(name, str) or not name or '"' in name:
+                raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}.")
+        self.members = dict(members)
+        self.schedule = self._common_schedule(schedule)
+        self.event = self._common_event()
+
+    def _common_schedule(self, schedule: Schedule | None) -> Schedule:
+        for name, member in self.members.items():
+            own = getattr(member, "schedule", None)
+            if own is None:
+                continue
+            if schedule is not None and own != schedule:
+                raise CompositionError(
+                    f"all members must share one schedule; {name!r} was trained with {own}, the family has {schedule}. "
+                    "Retrain it, or compose models of one schedule."
+                )
+            schedule = own
+        return schedule if schedule is not None else VP()
+
+    def _common_event(self) -> tuple[int, ...]:
+        events = {name: tuple(member.event) for name, member in self.members.items()}
+        first = next(iter(events))
+        for name, event in events.items():
+            if event != events[first]:
+                raise CompositionError(
+                    f"all conditions must have one shape; {first!r} has {events[first]}, {name!r} has {event}."
+                )
+        return events[first]
+
+    def __getitem__(self, name: str) -> Composition:
+        if name not in self.members:
+            raise CompositionError(unknown_condition(name, self.members))
+        return Composition(self, {name: 1.0})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.members
+
+    def scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
+        """Return the scores of several conditions at once, `(A, *x.shape)`.
+
+        Members that share a network are evaluated together: it offers `scores(x, t, members)`.
+        """
+        out: dict[str, Tensor] = {}
+        for name in conditions:
+            if name in out:
+                continue
+            group = getattr(self.members[name], "group", None)
+            if group is None:
+                out[name] = self._score(name, x, t)
+                continue
+            together = [other for other in conditions if getattr(self.members[other], "group", None) is group]
+            out.update(zip(together, group.scores(x, t, [self.members[other] for other in together]), strict=True))
+        return torch.stack([out[name] for name in conditions])
+
+    def _score(self, name: str, x: Tensor, t: Tensor) -> Tensor:
+        member = self.members[name]
+        if isinstance(member, Distribution):
+            return member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
+        return member.score(x, t)
+
+    def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
+        """Raise `ScoreError` naming the first condition whose score at (x, t) is not finite."""
+        for name, score in zip(conditions, self.scores(x, t, conditions), strict=True):
+            bad = int((~score.isfinite()).sum())
+            if bad:
+                raise ScoreError(
+                    f"every score must be finite; condition {name!r} gives {bad} non-finite of {score.numel()} entries "
+                    f"at t = {t.max().item():.5f}. Check that model's weights, or its behaviour at this noise level."
+                )
+
+
+class Composition:
+    """A product of powers of conditions. Immutable; `*`, `/` and `**` build new ones."""
+
+    def __init__(self, family: Family, exponents: Mapping[str, float]) -> None:
+        for name in exponents:
+            if name not in family:
+                raise CompositionError(unknown_condition(name, family.members))
+        self.family = family
+        self.exponents = {name: _finite(value) for name, value in exponents.items() if value != 0}
+
+    @property
+    def total(self) -> float:
+        """W, the sum of the exponents."""
+        return float(sum(self.exponents.values()))
+
+    @property
+    def schedule(self) -> Schedule:
+        """The family's schedule."""
+        return self.family.schedule
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of one point."""
+        return self.family.event
+
+    @property
+    def conditions(self) -> list[str]:
+        """The conditions with a non-zero exponent."""
+        return list(self.exponents)
+
+    def __mul__(self, other: Composition) -> Composition:
+        return self._merge(other, 1.0)
+
+    def __truediv__(self, other: Composition) -> Composition:
+        return self._merge(other, -1.0)
+
+    def __pow__(self, power: float) -> Composition:
+        if isinstance(power, bool) or not isinstance(power, (int, float)):
+            raise ArgumentError(f"a power must be a number; got {power!r}.")
+        return Composition(self.family, {name: value * power for name, value in self.exponents.items()})
+
+    def _merge(self, other: Any, sign: float) -> Composition:
+        if not isinstance(other, Composition):
+            return NotImplemented
+        if other.family is not self.family:
+            raise CompositionError(
+                "both factors must come from one family; got two families. Put all conditions into one Family."
+            )
+        merged = dict(self.exponents)
+        for name, value in other.exponents.items():
+            merged[name] = merged.get(name, 0.0) + sign * value
+        # p * b / b is p: what cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled.
+        return Composition(self.family, {name: value for name, value in merged.items() if abs(value) > 1e-12})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Composition) and other.family is self.family and other.exponents == self.exponents
+
+    def __hash__(self) -> int:
+        return hash((id(self.family), frozenset(self.exponents.items())))
+
+    def __repr__(self) -> str:
+        return " * ".join(f"{name}^{value:g}" if value != 1 else name for name, value in self.exponents.items()) or "1"
+
+    def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`."""
+        return self.family.scores(x, self._time(t, x), self.conditions)
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return S = sum_a w_a s_a, like x.
+
+        Args:
+            x: `(..., *event)`.
+            t: time in [0, 1], scalar or broadcastable to x's batch shape.
+        """
+        return combine(self.scores(x, t), self._weights(x))
+
+    def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
+        scores, weights = self.scores(x, t), self._weights(x)
+        t = self._time(t, x)
+        axes = tuple(range(-len(self.event), 0))
+        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, weights, len(self.event))
+        if self.total == 1:
+            return rate
+        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, weights)).sum(axes)
+
+    def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
+        """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
+        t = self._time(t, x)
+        alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
+        terms = [value * self.distribution(name).log_prob(x, alpha, sigma) for name, value in self.exponents.items()]
+        return torch.stack(terms).sum(0)
+
+    def distribution(self, name: str) -> Distribution:
+        """Return the closed form behind a condition, or say that it has none."""
+        member = self.family.members[name]
+        if not isinstance(member, Distribution):
+            raise CompositionError(f"condition {name!r} must have a closed form here; got a learned model.")
+        return member
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether every factor is a closed-form distribution."""
+        return all(isinstance(self.family.members[name], Distribution) for name in self.exponents)
+
+    def validity(self, t: float = 0.0) -> Validity:
+        """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
+        if not self.is_closed_form:
+            return Validity(None, None, "learned scores carry no density to integrate")
+        time = torch.tensor(t, dtype=torch.float64)
+        parts = [self.distribution(name) for name in self.exponents]
+        exponents = list(self.exponents.values())
+        return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
+
+    def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
+        """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""
+        time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        if not bool(((time >= 0) & (time <= 1)).all()):
+            raise ArgumentError(f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}.")
+        if time.ndim == x.ndim and time.shape[-len(self.event) :].numel() == 1:
+            time = time.reshape(time.shape[: -len(self.event)])
+        return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
+
+    def _weights(self, x: Tensor) -> Tensor:
+        return torch.tensor(list(self.exponents.values()), dtype=x.dtype, device=x.device)
+
+
+def combine(scores: Tensor, exponents: Tensor) -> Tensor:
+    """Return sum_a w_a s_a from `(A, ...)` scores and `(A,)` exponents."""
+    return torch.tensordot(exponents, scores, dims=1)
+
+
+def spread(scores: Tensor, exponents: Tensor, event_dims: int = 1) -> Tensor:
+    """Return |S|^2 - sum_a w_a |s_a|^2 over the event axes, from differences to the last factor.
+
+    With r that factor's score, d_a = s_a - r and D = sum_a w_a d_a it equals
+    |D|^2 - sum w |d|^2 + (W - 1) (W |r|^2 + 2 <r, D>); the plain squared norms would cancel in low precision.
+    """
+    axes = tuple(range(-event_dims, 0))
+    reference = scores[-1]
+    differences = scores[:-1] - reference
+    total = float(exponents.sum())
+    combined = combine(differences, exponents[:-1]) if len(differences) else torch.zeros_like(reference)
+    value = combined.square().sum(axes)
+    if len(differences):
+        value = value - combine(differences.square().sum(axes), exponents[:-1])
+    if total != 1:
+        value = value + (total - 1) * (total * reference.square() + 2 * reference * combined).sum(axes)
+    return value
+
+
+def parse(text: str, family: Family) -> Composition:
+    """Return the composition that `text` describes, such as `(a1 * a2)^0.5 / base`."""
+    return Composition(family, parse_exponents(text, list(family)))
+
+
+def base_composition(family: Family, base: str = "base") -> Composition:
+    """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for `base`."""
+    if base not in family:
+        raise CompositionError(unknown_condition(base, family.members))
+    others = [name for name in family if name != base]
+    return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
+
+
+def _finite(value: float) -> float:
+    value = float(value)
+    if value != value or abs(value) == float("inf"):
+        raise ArgumentError(f"an exponent must be finite; got {value}.")
+    return value

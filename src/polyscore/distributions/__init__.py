@@ -1,0 +1,7 @@
+"""Distributions with closed forms at every noise level."""
+
+from polyscore.distributions.base import Distribution
+from polyscore.distributions.gaussian import Gaussian
+from polyscore.distributions.mixture import Mixture
+
+__all__ = ["Distribution", "Gaussian", "Mixture"]

@@ -1,0 +1,60 @@
+"""The Gaussian: N(alpha mean, alpha^2 cov + sigma^2 I) after noising."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyscore.distributions.base import Distribution, Scale
+from polyscore.distributions.components import Components, as_float64, eigen
+from polyscore.errors import require
+from polyscore.rng import generator
+
+
+class Gaussian(Distribution):
+    """N(mean, cov).
+
+    Args:
+        mean: `(d,)`; zero by default.
+        cov: scalar, diagonal `(d,)` or full `(d, d)`, positive definite.
+        dim: d, where neither mean nor cov says it; 2 by default.
+    """
+
+    def __init__(self, mean: Any = None, cov: Any = 1.0, dim: int | None = None) -> None:
+        cov = as_float64(cov, "cov")
+        centre = None if mean is None else as_float64(mean, "mean")
+        require(centre is None or centre.ndim == 1, "mean", "be a vector (d,)", mean, "Write mean=[m1, m2, ...].")
+        require(cov.ndim <= 2, "cov", "be a scalar, (d,) or (d, d)", f"shape {tuple(cov.shape)}")
+        stated = {len(centre) if centre is not None else None, len(cov) if cov.ndim else None, dim} - {None}
+        require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(map(int, stated)))
+        self.dim = int(stated.pop()) if stated else 2
+        require(self.dim >= 1, "dim", "be at least 1", self.dim)
+        self.mean = torch.zeros(self.dim, dtype=torch.float64) if centre is None else centre
+        values, basis = eigen(cov, self.dim)
+        self.components = Components(self.mean[None], values[None], None if basis is None else basis[None])
+
+    @property
+    def cov(self) -> Tensor:
+        """Full covariance, `(d, d)`, float64."""
+        return self.components.covariances[0]
+
+    @property
+    def precision(self) -> Tensor:
+        """Inverse covariance, `(d, d)`, float64."""
+        return self.components.precisions[0]
+
+    def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+        require(n >= 1, "n", "be at least 1", n)
+        normals = torch.randn(n, self.dim, generator=generator(seed, "gaussian"), dtype=torch.float64)
+        return self.components.draw(torch.zeros(n, dtype=torch.long), normals).to(dtype)
+
+    def log_prob(self, x: Tensor, alpha: Scale = 1.0, sigma: Scale = 0.0) -> Tensor:
+        return self.components.to(x).log_prob(x, alpha, sigma)[..., 0]
+
+    def score(self, x: Tensor, alpha: Scale = 1.0, sigma: Scale = 0.0) -> Tensor:
+        return self.components.to(x).scores(x, alpha, sigma)[..., 0, :]
+
+    def __repr__(self) -> str:
+        return f"Gaussian(mean={self.mean.tolist()}, cov={self.cov.tolist()})"

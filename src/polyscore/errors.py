@@ -1,0 +1,53 @@
+"""What can go wrong, as types: every message says rule, value, remedy.
+
+Errors are all `ValueError`s, so a caller may catch them without knowing this module; degeneracy that does not stop a
+computation is a warning (and a field of the result), never a silent clamp.
+"""
+
+from __future__ import annotations
+
+
+class PolyscoreError(ValueError):
+    """An input that breaks a rule: `{subject} must {rule}; got {value}. {remedy}`."""
+
+
+class ArgumentError(PolyscoreError):
+    """A number, shape or option outside its domain."""
+
+
+class CompositionError(PolyscoreError):
+    """An algebra of conditions that cannot be formed: unknown names, mixed dimensions or schedules."""
+
+
+class ExpressionError(CompositionError):
+    """A malformed expression; the message carries a caret below the offending character."""
+
+    def __init__(self, message: str, text: str, position: int) -> None:
+        super().__init__(f"{message}\n  {text}\n  {' ' * position}^")
+        self.text, self.position = text, position
+
+
+class ImproperError(CompositionError):
+    """A composition whose density cannot be normalised, with the direction in which it does not decay."""
+
+
+class ScoreError(PolyscoreError):
+    """A score that is not finite: names the condition and the time."""
+
+
+class OutputError(PolyscoreError):
+    """A path that cannot be written."""
+
+
+class PolyscoreWarning(UserWarning):
+    """Parent of all our warnings."""
+
+
+class DegeneracyWarning(PolyscoreWarning):
+    """A result that exists but rests on too little: low effective sample size, an improper path."""
+
+
+def require(condition: object, subject: str, rule: str, value: object, remedy: str = "") -> None:
+    """Raise `ArgumentError` with the house's sentence unless `condition` holds."""
+    if not condition:
+        raise ArgumentError(f"{subject} must {rule}; got {value}. {remedy}".strip())

@@ -1,0 +1,92 @@
+"""Random numbers that belong to things, not to the order in which they happen to be computed.
+
+Every draw comes from a generator seeded by (seed, purpose, ...); none from the global state. Samplers draw for *blocks*
+of swarms whose size depends on the problem alone, so splitting N swarms into other chunks, or asking for fewer of them,
+changes no number that a swarm sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+# One block draws about this many numbers a step: large enough to amortise the call, small enough to waste little.
+_BLOCK_NUMBERS = 1 << 15
+_BUFFER_NUMBERS = 1 << 19
+
+
+def derive(seed: int, *purpose: object) -> int:
+    """Return a 63-bit seed that is a pure function of `seed` and `purpose`.
+
+    SHA-256 of their text, so neighbouring seeds and purposes share nothing.
+    """
+    text = repr((int(seed), *map(str, purpose)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(seed: int, *purpose: object, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a fresh generator for (seed, purpose) on `device`."""
+    return torch.Generator(device=device).manual_seed(derive(seed, *purpose))
+
+
+def block_size(numbers_per_swarm: int) -> int:
+    """Return how many swarms share a generator: a power of two from 1 to 256, by the size of one swarm."""
+    size = 256
+    while size > 1 and size * numbers_per_swarm > _BLOCK_NUMBERS:
+        size //= 2
+    return size
+
+
+class Stream:
+    """Per-step random numbers of a fixed shape for each swarm of a range, the same in whatever chunk it is drawn.
+
+    Args:
+        seed: the run's seed.
+        purpose: what the numbers are for; streams of different purpose are independent.
+        shape: the numbers one swarm needs in one step.
+        start, stop: the swarms, `start` a multiple of `block`.
+        normal: standard normal if true, else uniform on [0, 1).
+        block: swarms per generator; `block_size` of the run.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        purpose: str,
+        shape: tuple[int, ...],
+        start: int,
+        stop: int,
+        *,
+        block: int,
+        normal: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.seed, self.purpose, self.shape = seed, purpose, shape
+        self.start, self.count, self.block = start, stop - start, block
+        self.normal, self.dtype, self.device = normal, dtype, device
+        numbers = block * max(1, torch.Size(shape).numel())
+        # The buffer's length is part of which number lands where: it depends on the block alone, never on the chunk.
+        self.length = max(1, min(64, _BUFFER_NUMBERS // numbers))
+        self._generator = torch.Generator(device=device)
+        self._page, self._buffer = -1, torch.empty(0)
+
+    def __call__(self, step: int) -> Tensor:
+        """Return the numbers of `step`, `(swarms, *shape)`."""
+        page, row = divmod(step, self.length)
+        if page != self._page:
+            self._page, self._buffer = page, self._fill(page)
+        return self._buffer[row]
+
+    def _fill(self, page: int) -> Tensor:
+        blocks = range(self.start // self.block, -(-(self.start + self.count) // self.block))
+        parts = [self._draw(block, page) for block in blocks]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))[:, : self.count]
+
+    def _draw(self, block: int, page: int) -> Tensor:
+        self._generator.manual_seed(derive(self.seed, self.purpose, block, page))
+        draw = torch.randn if self.normal else torch.rand
+        size = (self.length, self.block, *self.shape)
+        return draw(size, generator=self._generator, dtype=self.dtype, device=self.device)

@@ -1,0 +1,103 @@
+"""Feynman-Kac correction: K particles a swarm carry log-weights d log w = g dt, and are resampled by them.
+
+The weighted swarm follows the path prod_a P_{a,t}^{w_a} down to the composition itself (Skreta et al. 2025), so the
+error of adding scores falls with K instead of staying; the mean weight estimates the normalising constant on the way.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from polyscore.algebra import Composition
+from polyscore.errors import DegeneracyWarning, require
+from polyscore.samplers.denoise import check_common
+from polyscore.samplers.loop import Progress, Settings, run
+from polyscore.samplers.moves import Balanced, Move, Published
+from polyscore.samplers.run import Run
+from polyscore.smc import Resampler, resampler
+
+
+@dataclass(frozen=True)
+class FeynmanKac:
+    """Denoise with weights and resampling.
+
+    Args:
+        particles: K, per swarm; 1 is plain denoising, bit for bit.
+        steps: equal time steps from 1 to 0.
+        clip: bound on the log-weight *rate* |g|, or None. It trades correction for robustness to wrong scores.
+        churn: nu / eta: 1 the SDE, 0 the ODE, whose resampled copies never part again.
+        resampling: "systematic", "stratified", "multinomial" or "residual".
+        threshold: resample a swarm when its ESS is at most this share of K; 1 is after every step.
+        window: (low, high) times between which resampling may happen; weights are carried elsewhere.
+        trapezoid: integrate g over a step by both its ends; False takes the right end, as the paper does.
+        move: how W enters the drift.
+    """
+
+    particles: int = 16
+    steps: int = 500
+    clip: float | None = None
+    churn: float = 1.0
+    resampling: str | Resampler = "systematic"
+    threshold: float = 1.0
+    window: tuple[float, float] | None = None
+    trapezoid: bool = True
+    move: Move = Balanced()
+
+    def __post_init__(self) -> None:
+        check_common(self.steps, self.churn)
+        require(isinstance(self.particles, int) and self.particles >= 1, "particles (K)",
+                "be a whole number of at least 1", self.particles)  # fmt: skip
+        require(self.clip is None or self.clip > 0, "clip", "be positive or None", self.clip)
+        require(0 <= self.threshold <= 1, "threshold", "be a share of K in [0, 1]", self.threshold)
+        require(self.window is None or (len(self.window) == 2 and 0 <= self.window[0] < self.window[1] <= 1),
+                "window", "be (low, high) with 0 <= low < high <= 1", self.window)  # fmt: skip
+        resampler(self.resampling)
+
+    @classmethod
+    def published(cls, particles: int = 16, steps: int = 500, clip: float | None = 15.0) -> FeynmanKac:
+        """Return the paper's sampler to the letter: its start, its sign, right-end weights, the rate clipped at 15."""
+        return cls(particles=particles, steps=steps, clip=clip, trapezoid=False, move=Published())
+
+    def sample(
+        self,
+        q: Composition,
+        n: int,
+        seed: int = 0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        max_particles: int | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
+
+        Args:
+            max_particles: bound on particles in memory at once; by the device's memory unless given.
+            progress: called with (steps done, steps in all).
+        """
+        scheme = resampler(self.resampling)
+        settings = Settings(
+            self.particles, self.steps, self.churn, 1, self.move, scheme,
+            self.clip, self.threshold, self.window, self.trapezoid,
+        )  # fmt: skip
+        _warn_of_improper_path(q)
+        return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+
+
+def _warn_of_improper_path(q: Composition) -> None:
+    """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
+    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0:
+        return
+    for t in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
+        answer = q.validity(t)
+        if answer.proper is False:
+            warnings.warn(
+                f"the path of {q!r} is improper at t = {t:g} ({answer.reason}): Feynman-Kac weights have no target "
+                "there and the result depends on K. Compare several K before believing it.",
+                DegeneracyWarning,
+                stacklevel=3,
+            )
+            return

@@ -1,0 +1,63 @@
+"""What a sampler returns."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyscore.errors import DegeneracyWarning
+from polyscore.smc import unique_ancestors
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of sampling N swarms of K particles.
+
+    Attributes:
+        samples: one particle per swarm, drawn by its final weight, `(N, *event)`.
+        particles: all of them, `(N, K, *event)`.
+        log_weights: unnormalised, since the last resampling, `(N, K)`.
+        log_evidence: each swarm's estimate of log Z, `(N,)`; exp of it is unbiased up to the time step. NaN for
+            `Denoise`, which carries no weights.
+        ess: effective sample size after each step, before resampling, `(steps, N)`.
+        ancestors: the starting slot from which each particle descends, `(N, K)`.
+        clipped_fraction: share of log-weight rates that the clip changed.
+        reason: why this sampler, where an automatic choice was made.
+    """
+
+    samples: Tensor
+    particles: Tensor
+    log_weights: Tensor
+    log_evidence: Tensor
+    ess: Tensor
+    ancestors: Tensor
+    clipped_fraction: float
+    reason: str = ""
+
+    @property
+    def unique_ancestors(self) -> Tensor:
+        """How many starting particles survive in each swarm, `(N,)`."""
+        return unique_ancestors(self.ancestors)
+
+    @property
+    def total_log_evidence(self) -> float:
+        """log of the mean evidence over swarms: the best single estimate of log Z."""
+        count = torch.tensor(float(len(self.log_evidence)))
+        return (torch.logsumexp(self.log_evidence.double(), 0) - count.log()).item()
+
+    def warn_if_degenerate(self) -> None:
+        """Warn when the median swarm of 8 or more particles ends with a single ancestor and low ESS on the way."""
+        particles = self.log_weights.shape[1]
+        if particles < 8 or not len(self.ess):
+            return
+        lowest = self.ess.amin(0).float().median().item()
+        if lowest < 1.5:
+            warnings.warn(
+                f"the median swarm's effective sample size fell to {lowest:.2f} of {particles} particles: the weights "
+                "are dominated by single particles. Use more steps or particles, or a clip, and do not trust the evidence.",
+                DegeneracyWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,200 @@
+"""Noise schedules: `x_t = alpha_t x_0 + sigma_t z`, the marginal of `dx = drift(t) x dt + diffusion(t) dW`.
+
+The law that binds the two descriptions, tested for every class here:
+
+    alpha' = drift * alpha,        (sigma^2)' = 2 * drift * sigma^2 + diffusion^2.
+
+Time runs from 0 (data) to 1 (noise). Every method takes a tensor of times and returns one of the same shape and dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyscore.errors import require
+
+# The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
+# and models evaluate nothing outside this range.
+T_MIN, T_MAX = 1e-5, 1.0 - 1e-5
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """A noise schedule. Two are compatible exactly when they compare equal."""
+
+    @abstractmethod
+    def alpha(self, t: Tensor) -> Tensor:
+        """Signal scale, 1 at t = 0."""
+
+    @abstractmethod
+    def sigma(self, t: Tensor) -> Tensor:
+        """Noise scale, 0 at t = 0."""
+
+    @abstractmethod
+    def drift(self, t: Tensor) -> Tensor:
+        """Coefficient of `u_t(x) = drift(t) x`; minus infinity at t = 1 where alpha(1) = 0."""
+
+    @abstractmethod
+    def diffusion(self, t: Tensor) -> Tensor:
+        """The SDE's diffusion eta_t, at least 0."""
+
+    @property
+    def ends_in_pure_noise(self) -> bool:
+        """Whether alpha(1) = 0, so that the drift is infinite there and Euler steps cannot start."""
+        return bool(self.alpha(torch.ones((), dtype=torch.float64)) < 1e-6)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-ready description; `from_dict` is its inverse."""
+        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+
+
+class _VariancePreserving(Schedule):
+    """alpha^2 + sigma^2 = 1, from log alpha and its derivative; then diffusion^2 = -2 drift."""
+
+    @abstractmethod
+    def log_alpha(self, t: Tensor) -> Tensor:
+        """Logarithm of the signal scale."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return self.log_alpha(t).exp()
+
+    def sigma(self, t: Tensor) -> Tensor:
+        return (-torch.expm1(2 * self.log_alpha(t))).sqrt()
+
+    def diffusion(self, t: Tensor) -> Tensor:
+        return (-2 * self.drift(t)).sqrt()
+
+
+@dataclass(frozen=True)
+class VP(_VariancePreserving):
+    """Variance-preserving SDE with beta(t) = beta_min + (beta_max - beta_min) t (Song et al. 2021)."""
+
+    beta_min: float = 0.1
+    beta_max: float = 20.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.beta_min <= self.beta_max, "VP's betas", "satisfy 0 < beta_min <= beta_max",
+                (self.beta_min, self.beta_max))  # fmt: skip
+
+    def beta(self, t: Tensor) -> Tensor:
+        """Noise rate beta(t)."""
+        return self.beta_min + (self.beta_max - self.beta_min) * t
+
+    def log_alpha(self, t: Tensor) -> Tensor:
+        """-1/2 of the integral of beta."""
+        return -0.5 * (self.beta_min * t + 0.5 * (self.beta_max - self.beta_min) * t * t)
+
+    def drift(self, t: Tensor) -> Tensor:
+        return -0.5 * self.beta(t)
+
+
+@dataclass(frozen=True)
+class DDPM(_VariancePreserving):
+    """The discrete DDPM schedule and its continuous limit, with optional zero-terminal-SNR rescaling.
+
+    The limit of linear betas over many timesteps is VP with beta_max = timesteps * beta_end; the rescaling of Lin et
+    al. (2024) shifts and stretches alpha so that alpha(1) = 0 exactly:  alpha -> (alpha - alpha(1)) / (1 - alpha(1)).
+    """
+
+    timesteps: int = 1000
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+    zero_snr: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.timesteps >= 1, "DDPM's timesteps", "be at least 1", self.timesteps)
+        require(0 < self.beta_start <= self.beta_end < 1, "DDPM's betas", "satisfy 0 < beta_start <= beta_end < 1",
+                (self.beta_start, self.beta_end))  # fmt: skip
+
+    @property
+    def _vp(self) -> VP:
+        return VP(self.timesteps * self.beta_start, self.timesteps * self.beta_end)
+
+    @property
+    def _floor(self) -> float:
+        return self._vp.alpha(torch.ones((), dtype=torch.float64)).item() if self.zero_snr else 0.0
+
+    def log_alpha(self, t: Tensor) -> Tensor:
+        """Log of the rescaled alpha; -inf at t = 1 under zero terminal SNR."""
+        if not self.zero_snr:
+            return self._vp.log_alpha(t)
+        # Two forms of one number, each precise where the other cancels: near t = 0, and near t = 1.
+        log_vp, floor = self._vp.log_alpha(t), self._floor
+        early = torch.log1p(torch.expm1(log_vp) / (1 - floor))
+        late = math.log(floor / (1 - floor)) + torch.expm1(log_vp - math.log(floor)).clamp_min(0).log()
+        return torch.where(t < 0.5, early, late)
+
+    def drift(self, t: Tensor) -> Tensor:
+        vp = self._vp.drift(t)
+        if not self.zero_snr:
+            return vp
+        # alpha' / alpha with alpha ~ (vp - floor):  vp' / (vp - floor) = drift_vp / (1 - floor / vp)
+        return vp / (-torch.expm1(math.log(self._floor) - self._vp.log_alpha(t))).clamp_min(0)
+
+    def table(self) -> Tensor:
+        """Return the discrete alphas (square roots of the cumulative products), `(timesteps,)`, float64."""
+        betas = torch.linspace(self.beta_start, self.beta_end, self.timesteps, dtype=torch.float64)
+        alphas = torch.cumprod(1 - betas, 0).sqrt()
+        if not self.zero_snr:
+            return alphas
+        first, last = alphas[0], alphas[-1]
+        return (alphas - last) * first / (first - last)
+
+    def timestep(self, t: Tensor) -> Tensor:
+        """Return the index of the discrete timestep at time `t`: index i stands at t = (i + 1) / timesteps."""
+        return (t * self.timesteps - 1).round().clamp(0, self.timesteps - 1).long()
+
+
+@dataclass(frozen=True)
+class Cosine(_VariancePreserving):
+    """alpha = cos(pi t / 2), sigma = sin(pi t / 2)."""
+
+    def log_alpha(self, t: Tensor) -> Tensor:
+        """Log-cosine."""
+        return self.alpha(t).log()
+
+    def alpha(self, t: Tensor) -> Tensor:
+        # sin(pi (1 - t) / 2), not cos(pi t / 2): exactly 0 at t = 1 and full relative precision near it
+        return torch.sin(0.5 * math.pi * (1 - t))
+
+    def sigma(self, t: Tensor) -> Tensor:
+        return torch.sin(0.5 * math.pi * t)
+
+    def drift(self, t: Tensor) -> Tensor:
+        return -0.5 * math.pi * torch.tan(0.5 * math.pi * t)
+
+
+@dataclass(frozen=True)
+class LinearFlow(Schedule):
+    """alpha = 1 - t, sigma = t: rectified flow and flow matching with straight paths."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - t
+
+    def sigma(self, t: Tensor) -> Tensor:
+        return t
+
+    def drift(self, t: Tensor) -> Tensor:
+        return -1 / (1 - t)
+
+    def diffusion(self, t: Tensor) -> Tensor:
+        return (2 * t / (1 - t)).sqrt()
+
+
+_KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (VP, DDPM, Cosine, LinearFlow)}
+
+
+def from_dict(description: dict[str, object]) -> Schedule:
+    """Return the schedule that `to_dict` described."""
+    fields = dict(description)
+    kind = fields.pop("kind", None)
+    require(kind in _KINDS, "a schedule's kind", f"be one of {', '.join(_KINDS)}", repr(kind))
+    names = {field.name for field in dataclasses.fields(_KINDS[str(kind)])}
+    require(set(fields) <= names, f"{kind}'s options", f"be among {', '.join(sorted(names)) or 'none'}", sorted(fields))
+    return _KINDS[str(kind)](**fields)

@@ -1,0 +1,116 @@
+"""Resampling schemes `(log_weights, u) -> indices`: particle k survives K * w_k times in expectation.
+
+A scheme is pure: it says how many uniforms it needs per swarm and turns them into ancestors. Douc, Cappe & Moulines
+(2005) compare the four. Cumulative sums run in float32 or better, whatever the particles' precision.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyscore.errors import require
+
+
+@dataclass(frozen=True)
+class Resampler(ABC):
+    """A resampling scheme."""
+
+    @abstractmethod
+    def uniforms(self, particles: int) -> int:
+        """How many uniforms one swarm needs."""
+
+    @abstractmethod
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        """Turn uniforms `(N, uniforms)` into ordered or unordered points of [0, 1), `(N, K)`."""
+
+    def __call__(self, log_weights: Tensor, u: Tensor) -> Tensor:
+        """Return ancestors `(N, K)` for log-weights `(N, K)` and uniforms `(N, uniforms)`."""
+        return _invert(_cumulative(log_weights), self.points(log_weights.shape[-1], u))
+
+
+def _cumulative(log_weights: Tensor) -> Tensor:
+    """Cumulative normalised weights, their last entry 1 up to rounding."""
+    return torch.softmax(log_weights, -1).cumsum(-1)
+
+
+def _invert(cumulative: Tensor, points: Tensor) -> Tensor:
+    """Return for each point the particle whose interval of the cumulative weights holds it."""
+    # Scaling by the last entry absorbs its rounding; the clamp only guards a point that rounds up to 1.
+    points = points.to(cumulative.dtype) * cumulative[..., -1:]
+    return torch.searchsorted(cumulative, points.contiguous(), right=True).clamp_max_(cumulative.shape[-1] - 1)
+
+
+@dataclass(frozen=True)
+class Systematic(Resampler):
+    """One uniform for all: points (k + u) / K. The paper's scheme."""
+
+    def uniforms(self, particles: int) -> int:
+        return 1
+
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        return (torch.arange(particles, device=u.device, dtype=u.dtype) + u) / particles
+
+
+@dataclass(frozen=True)
+class Stratified(Resampler):
+    """One uniform per stratum: points (k + u_k) / K."""
+
+    def uniforms(self, particles: int) -> int:
+        return particles
+
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        return (torch.arange(particles, device=u.device, dtype=u.dtype) + u) / particles
+
+
+@dataclass(frozen=True)
+class Multinomial(Resampler):
+    """K independent draws."""
+
+    def uniforms(self, particles: int) -> int:
+        return particles
+
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        return u
+
+
+@dataclass(frozen=True)
+class Residual(Resampler):
+    """floor(K w_k) copies for certain; the rest drawn multinomially from the fractional parts."""
+
+    def uniforms(self, particles: int) -> int:
+        return particles
+
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        return u
+
+    def __call__(self, log_weights: Tensor, u: Tensor) -> Tensor:
+        particles = log_weights.shape[-1]
+        expected = particles * torch.softmax(log_weights, -1)
+        certain = (expected + 1e-6).floor()
+        fractions = (expected - certain).clamp_min(0)
+        # The tiny constant keeps the cumulative sum invertible when every expectation is whole.
+        drawn = _invert((fractions + 1e-30).cumsum(-1), u)
+        filled = certain.cumsum(-1)
+        slots = torch.arange(particles, device=u.device, dtype=filled.dtype).expand_as(filled)
+        sure = torch.searchsorted(filled, slots.contiguous(), right=True).clamp_max(particles - 1)
+        return torch.where(slots < filled[..., -1:], sure, drawn)
+
+
+_SCHEMES: dict[str, type[Resampler]] = {
+    "systematic": Systematic,
+    "stratified": Stratified,
+    "multinomial": Multinomial,
+    "residual": Residual,
+}
+
+
+def resampler(name: str | Resampler) -> Resampler:
+    """Return the scheme of that name; a `Resampler` passes through."""
+    if isinstance(name, Resampler):
+        return name
+    require(name in _SCHEMES, "resampling", f"be one of {', '.join(_SCHEMES)}", repr(name))
+    return _SCHEMES[name]()
