@@ -18,7 +18,7 @@ _HOMES = {
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_NAMES)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_NAMES)]
 
 if TYPE_CHECKING:
     from polyscore.algebra import Composition as Composition

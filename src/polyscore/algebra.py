@@ -1,8 +1,8 @@
 """Families of conditions and the algebra over them: `p["a"] * p["b"] / p["base"]`.
 
-A composition is a map from conditions to exponents w_a. It stands for the density proportional to prod_a P_a^{w_a}, and
-at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a w_a s_a. With u the noising drift and eta the
-diffusion, particles that move by DESIGN's rule b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
+A composition is a map from conditions to exponents w_a. It stands for the density proportional to prod_a P_a^{w_a},
+and at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a w_a s_a. With u the noising drift and
+eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
 
     residual = (1 - W) <u, S> + (eta^2 / 2) (|S|^2 - sum_a w_a |s_a|^2),        W = sum_a w_a.
 """

@@ -49,7 +49,9 @@ class _Parser:
             match = _TOKENS.match(text, position)
             if match is None or match.lastgroup is None:
                 position += len(text[position:]) - len(text[position:].lstrip())
-                raise self._fail(f"an expression must use names, numbers and * / ^ ( ); got {text[position]!r}.", position)
+                raise self._fail(
+                    f"an expression must use names, numbers and * / ^ ( ); got {text[position]!r}.", position
+                )
             kind = match.lastgroup
             # a number stands only behind a power sign; elsewhere `2` may start nothing
             tokens.append(_Token(kind, match[kind], match.start(kind)))
@@ -91,7 +93,9 @@ class _Parser:
             self._take()
         token = self._take()
         if token.kind != "number":
-            raise self._fail(f"{sign.text} must be followed by a number; got {token.text or 'the end'!r}.", token.position)
+            raise self._fail(
+                f"{sign.text} must be followed by a number; got {token.text or 'the end'!r}.", token.position
+            )
         if closing and self._take().text != ")":
             raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
         numerator, _, denominator = token.text.partition("/")

@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition, combine, spread
-from polyscore.distributions import Distribution, Gaussian, Mixture
-from polyscore.distributions.components import Components
+from polyscore.distributions import Distribution, Gaussian
+from polyscore.distributions.components import components_of, weights_of
 
 
 class Field(Protocol):
     """Composed score and spread at the i-th time of a grid."""
+
+    closed_form: bool
 
     def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
@@ -44,6 +46,8 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
 class ScoreField:
     """Any family: one call for all scores."""
 
+    closed_form = False
+
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         self.q = q
         self.times = times.to(like)
@@ -58,87 +62,127 @@ class ScoreField:
 class GaussianField:
     """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
 
+    closed_form = True
+
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
         alpha, sigma = schedule.alpha(times), schedule.sigma(times)
         w = torch.tensor(list(q.exponents.values()), dtype=torch.float64)[:, None, None, None]
-        parts = [q.distribution(name) for name in q.conditions]
-        precision = torch.stack([_components(part).precision_at(alpha, sigma)[:, 0] for part in parts])  # (A, T, d, d)
-        means = torch.stack([_components(part).means[0] for part in parts])  # (A, d)
+        parts = [components_of(q.distribution(name)) for name in q.conditions]
+        precision = torch.stack([part.precision_at(alpha, sigma)[:, 0] for part in parts])  # (A, T, d, d)
+        means = torch.stack([part.means[0] for part in parts])  # (A, d)
         centre = precision @ (alpha[:, None] * means[:, None])[..., None]  # (A, T, d, 1)
         total_precision, total_centre = (w * precision).sum(0), (w * centre).sum(0)
         quadratic = total_precision @ total_precision - (w * precision @ precision).sum(0)
         linear = total_precision @ total_centre - (w * precision @ centre).sum(0)
         constant = total_centre.square().sum((-2, -1)) - (w * centre.square()).sum((0, -2, -1))
-        self.minus_precision, self.centre = (-total_precision).to(like), total_centre[..., 0].to(like)
-        self.quadratic, self.linear = quadratic.to(like), (-2 * linear[..., 0]).to(like)
-        self.constant = constant.to(like)
-        self.centred = bool(means.abs().max() > 0)
+        centred = not bool(means.any())
+        self.score = _Affine(-total_precision, None if centred else total_centre[..., 0], like)
+        self.spread = _Quadratic(quadratic, None if centred else (-2 * linear[..., 0], constant), like)
 
     def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        score = _affine(x, self.minus_precision[i], self.centre[i] if self.centred else None)
-        if not want_spread:
-            return score, None
-        value = (_affine(x, self.quadratic[i], self.linear[i] if self.centred else None) * x).sum(-1)
-        return score, value + self.constant[i] if self.centred else value
+        flat = x.reshape(-1, x.shape[-1])
+        value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
+        return self.score(flat, i).view_as(x), value
 
 
-def _affine(x: Tensor, matrix: Tensor, shift: Tensor | None) -> Tensor:
-    """Return x @ matrix + shift for a symmetric matrix."""
-    flat = x.reshape(-1, x.shape[-1])
-    out = flat @ matrix if shift is None else torch.addmm(shift, flat, matrix)
-    return out.view_as(x)
+class _Affine:
+    """x A_i + b_i with symmetric A_i `(T, d, d)`; a diagonal A costs a product, not a matrix product."""
+
+    def __init__(self, matrices: Tensor, shifts: Tensor | None, like: Tensor) -> None:
+        self.diagonal = _is_diagonal(matrices)
+        self.matrices = (matrices.diagonal(dim1=-2, dim2=-1) if self.diagonal else matrices).to(like).contiguous()
+        self.shifts = None if shifts is None else shifts.to(like)
+
+    def __call__(self, x: Tensor, i: int) -> Tensor:
+        if self.diagonal:
+            return x * self.matrices[i] if self.shifts is None else torch.addcmul(self.shifts[i], x, self.matrices[i])
+        return x @ self.matrices[i] if self.shifts is None else torch.addmm(self.shifts[i], x, self.matrices[i])
+
+
+class _Quadratic:
+    """x'Q_i x + l_i'x + k_i, in the eigenbasis of each Q_i: squares and one matrix-vector product."""
+
+    def __init__(self, matrices: Tensor, lower: tuple[Tensor, Tensor] | None, like: Tensor) -> None:
+        self.basis: Tensor | None = None
+        if _is_diagonal(matrices):
+            self.values = matrices.diagonal(dim1=-2, dim2=-1).to(like).contiguous()
+        else:
+            values, basis = torch.linalg.eigh(matrices)
+            self.values, self.basis = values.to(like), basis.to(like)
+        self.lower = None if lower is None else (lower[0].to(like), lower[1].to(like))
+
+    def __call__(self, x: Tensor, i: int) -> Tensor:
+        squares = (x if self.basis is None else x @ self.basis[i]).square()
+        value = squares @ self.values[i] if x.shape[-1] > 4 else _few_columns(squares, self.values[i])
+        if self.lower is None:
+            return value
+        slope, constant = self.lower
+        return value.addmv_(x, slope[i]).add_(constant[i])
+
+
+def _few_columns(squares: Tensor, values: Tensor) -> Tensor:
+    """squares @ values for a handful of columns, where a loop is twice as fast as the library's product."""
+    total = squares[:, 0] * values[0]
+    for k in range(1, len(values)):
+        total.addcmul_(squares[:, k], values[k])
+    return total
+
+
+def _is_diagonal(matrices: Tensor) -> bool:
+    return not bool((matrices - torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))).any())
 
 
 class MixtureField:
-    """Mixtures whose components all have one covariance: s_a = P (alpha m_a(x) - x), m_a the mean of the means
-    under the shares softmax_k(log w_k + alpha mu_k'P x - alpha^2 mu_k'P mu_k / 2)."""
+    """Mixtures whose components all have one covariance.
+
+    s_a = P (alpha m_a(x) - x), with m_a the mean of the means under the shares
+    softmax_k(log weight_k + alpha mu_k'P x - alpha^2 mu_k'P mu_k / 2). Works on columns, (d, n): sums over a few
+    components then run along memory.
+    """
+
+    closed_form = True
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
         alpha, sigma = schedule.alpha(times), schedule.sigma(times)
         parts = [q.distribution(name) for name in q.conditions]
-        self.precision = _components(parts[0]).precision_at(alpha, sigma)[:, 0].to(like)  # (T, d, d)
-        self.alpha = alpha.tolist()
-        self.exponents = list(q.exponents.values())
-        self.total = q.total
+        precision = components_of(parts[0]).precision_at(alpha, sigma)[:, 0]  # (T, d, d)
+        self.exponents, self.total = list(q.exponents.values()), q.total
+        self.precision, self.scaled = precision.to(like), (alpha[:, None, None] * precision).to(like)
         self.means, self.slopes, self.offsets = [], [], []
-        precision = _components(parts[0]).precision_at(alpha, sigma)[:, 0]
         for part in parts:
-            means, weights = _components(part).means, _weights(part)
-            slope = alpha[:, None, None] * (precision @ means.T)  # (T, d, M)
-            offset = weights.log() - 0.5 * alpha[:, None] * (means.T * slope).sum(1)
-            self.means.append(means.to(like))
+            means = components_of(part).means
+            slope = alpha[:, None, None] * (means @ precision)  # (T, M, d)
+            offset = weights_of(part).log() - 0.5 * alpha[:, None] * (slope * means).sum(-1)
+            self.means.append(means.T.to(like).contiguous())
             self.slopes.append(slope.to(like))
-            self.offsets.append(offset.to(like))
+            self.offsets.append(offset[..., None].to(like))
 
     def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        flat = x.reshape(-1, x.shape[-1])
+        columns = x.reshape(-1, x.shape[-1]).T.contiguous()
         centres = [
-            torch.softmax(torch.addmm(offset[i], flat, slope[i]), -1) @ means
+            means @ torch.softmax(torch.addmm(offset[i], slope[i], columns), 0)
             for offset, slope, means in zip(self.offsets, self.slopes, self.means, strict=True)
         ]
-        precision, alpha, total = self.precision[i], self.alpha[i], self.total
-        pulled = sum(w * centre for w, centre in zip(self.exponents, centres, strict=True))
-        score = torch.sub(pulled, flat, alpha=total / alpha) @ (alpha * precision)
+        reference = self.scaled[i] @ centres[-1] - self.precision[i] @ columns
+        differences = [self.scaled[i] @ (centre - centres[-1]) for centre in centres[:-1]]
+        combined = torch.zeros_like(reference)
+        for w, difference in zip(self.exponents, differences, strict=False):
+            combined.add_(difference, alpha=w)
+        score = torch.add(combined, reference, alpha=self.total).T.reshape(x.shape)
         if not want_spread:
-            return score.view_as(x), None
-        reference = torch.sub(alpha * centres[-1], flat) @ precision
-        differences = torch.stack([(centre - centres[-1]) @ (alpha * precision) for centre in centres[:-1]])
-        scores = torch.cat([differences + reference, reference[None]])
-        value = spread(scores, torch.tensor(self.exponents).to(x))
-        return score.view_as(x), value.view(x.shape[:-1])
-
-
-def _components(part: Distribution) -> Components:
-    return part.components  # type: ignore[attr-defined]  # both closed forms carry them
-
-
-def _weights(part: Distribution) -> Tensor:
-    return part.weights if isinstance(part, Mixture) else torch.ones(1, dtype=torch.float64)
+            return score, None
+        value = combined.square().sum(0)
+        for w, difference in zip(self.exponents, differences, strict=False):
+            value.sub_(difference.square().sum(0), alpha=w)
+        if self.total != 1:
+            both = self.total * reference + 2 * combined
+            value.add_((reference * both).sum(0), alpha=self.total - 1)
+        return score, value.view(x.shape[:-1])
 
 
 def _shared_covariance(q: Composition) -> Tensor | None:
     """Return the covariance that every component of every factor has, or None."""
-    covariances = torch.cat([_components(q.distribution(name)).covariances for name in q.conditions])
+    covariances = torch.cat([components_of(q.distribution(name)).covariances for name in q.conditions])
     return covariances[0] if torch.allclose(covariances, covariances[:1], rtol=1e-12, atol=0) else None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 # One block draws about this many numbers a step: large enough to amortise the call, small enough to waste little.
 _BLOCK_NUMBERS = 1 << 15
-_BUFFER_NUMBERS = 1 << 19
+_BUFFER_NUMBERS = 1 << 17
 
 
 def derive(seed: int, *purpose: object) -> int:
@@ -71,22 +71,23 @@ class Stream:
         # The buffer's length is part of which number lands where: it depends on the block alone, never on the chunk.
         self.length = max(1, min(64, _BUFFER_NUMBERS // numbers))
         self._generator = torch.Generator(device=device)
-        self._page, self._buffer = -1, torch.empty(0)
+        self._page = -1
+        # Both are allocated once: fresh pages for every refill would cost more than the numbers themselves.
+        self._scratch = torch.empty(self.length, block, *shape, dtype=dtype, device=device)
+        self._buffer = torch.empty(self.length, self.count, *shape, dtype=dtype, device=device)
 
     def __call__(self, step: int) -> Tensor:
-        """Return the numbers of `step`, `(swarms, *shape)`."""
+        """Return the numbers of `step`, `(swarms, *shape)`; valid until the next page is drawn."""
         page, row = divmod(step, self.length)
         if page != self._page:
-            self._page, self._buffer = page, self._fill(page)
+            self._page = page
+            self._fill(page)
         return self._buffer[row]
 
-    def _fill(self, page: int) -> Tensor:
-        blocks = range(self.start // self.block, -(-(self.start + self.count) // self.block))
-        parts = [self._draw(block, page) for block in blocks]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))[:, : self.count]
-
-    def _draw(self, block: int, page: int) -> Tensor:
-        self._generator.manual_seed(derive(self.seed, self.purpose, block, page))
-        draw = torch.randn if self.normal else torch.rand
-        size = (self.length, self.block, *self.shape)
-        return draw(size, generator=self._generator, dtype=self.dtype, device=self.device)
+    def _fill(self, page: int) -> None:
+        for first in range(0, self.count, self.block):
+            self._generator.manual_seed(derive(self.seed, self.purpose, (self.start + first) // self.block, page))
+            draw = self._scratch.normal_ if self.normal else self._scratch.uniform_
+            draw(generator=self._generator)
+            part = self._buffer[:, first : first + self.block]
+            part.copy_(self._scratch[:, : part.shape[1]])

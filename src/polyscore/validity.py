@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.distributions.base import Distribution
-from polyscore.distributions.components import Components
+from polyscore.distributions.components import components_of
 from polyscore.errors import ImproperError
 
 _ZERO = 1e-10
@@ -48,7 +48,7 @@ def composition_validity(
     parts: Sequence[Distribution], exponents: Sequence[float], alpha: Tensor, sigma: Tensor
 ) -> Validity:
     """Return the validity of prod_a parts_a^{w_a} after noising by (alpha, sigma)."""
-    precisions = [_distinct(_components(part).precision_at(alpha, sigma)) for part in parts]
+    precisions = [_distinct(components_of(part).precision_at(alpha, sigma)) for part in parts]
     scale = max(float(precision.abs().max()) for precision in precisions)
     direction, rate = _worst_direction(precisions, exponents)
     if rate < -_ZERO * scale:
@@ -57,15 +57,13 @@ def composition_validity(
         return Validity(True, None, "it decays in every direction")
     if rate <= _ZERO * scale and all(len(precision) == 1 for precision in precisions) and _gaussians(parts):
         return Validity(False, direction, f"its density does not decay along {_show(direction)} (decay rate 0)")
-    return Validity(None, direction, f"its tails could not be bounded; the slowest decay found is along {_show(direction)}")
-
-
-def _components(part: Distribution) -> Components:
-    return part.components  # type: ignore[attr-defined]  # both closed forms carry them
+    return Validity(
+        None, direction, f"its tails could not be bounded; the slowest decay found is along {_show(direction)}"
+    )
 
 
 def _gaussians(parts: Sequence[Distribution]) -> bool:
-    return all(_components(part).count == 1 for part in parts)
+    return all(components_of(part).count == 1 for part in parts)
 
 
 def _distinct(precisions: Tensor) -> Tensor:
@@ -98,7 +96,9 @@ def _pencil(precisions: Sequence[Tensor], exponents: Sequence[float], choice: Se
 def _worst_direction(precisions: Sequence[Tensor], exponents: Sequence[float]) -> tuple[tuple[float, ...], float]:
     """Search for the slowest decay: eigenvectors of every Lambda, a fan in the plane, random directions beyond."""
     dim = precisions[0].shape[-1]
-    candidates = [torch.linalg.eigh(_pencil(precisions, exponents, choice)).eigenvectors for choice in _choices(precisions)]
+    candidates = [
+        torch.linalg.eigh(_pencil(precisions, exponents, choice)).eigenvectors for choice in _choices(precisions)
+    ]
     if any(len(precision) > 1 for precision in precisions):
         candidates.append(_fan(dim))
     directions = torch.cat(candidates, dim=1)
@@ -116,7 +116,7 @@ def _fan(dim: int) -> Tensor:
 
 
 def _bounded_below(precisions: Sequence[Tensor], exponents: Sequence[float], margin: float) -> bool:
-    """Prove integrability: for every choice of positive-exponent components some choice of the others decays everywhere.
+    """Prove integrability: for every choice of positive-exponent components some choice of the others decays.
 
     -|w| min_k v'P_k v is at least -|w| v'P_k v for each single k, so one good k suffices.
     """

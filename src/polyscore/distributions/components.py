@@ -8,13 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from polyscore.distributions.base import Scale
+from polyscore.distributions.base import Distribution, Scale
 from polyscore.errors import ArgumentError, require
+
+
+def components_of(distribution: Distribution) -> Components:
+    """Return the Gaussian components behind a distribution; a Gaussian has one."""
+    components = getattr(distribution, "components", None)
+    require(isinstance(components, Components), "the distribution", "be a Gaussian or a mixture of them",
+            type(distribution).__name__)  # fmt: skip
+    return cast(Components, components)
+
+
+def weights_of(distribution: Distribution) -> Tensor:
+    """Return the weights of those components, `(M,)`; 1 for a Gaussian."""
+    return getattr(distribution, "weights", torch.ones(1, dtype=torch.float64))
 
 
 def as_float64(value: Any, subject: str) -> Tensor:

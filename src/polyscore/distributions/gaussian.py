@@ -27,9 +27,10 @@ class Gaussian(Distribution):
         centre = None if mean is None else as_float64(mean, "mean")
         require(centre is None or centre.ndim == 1, "mean", "be a vector (d,)", mean, "Write mean=[m1, m2, ...].")
         require(cov.ndim <= 2, "cov", "be a scalar, (d,) or (d, d)", f"shape {tuple(cov.shape)}")
-        stated = {len(centre) if centre is not None else None, len(cov) if cov.ndim else None, dim} - {None}
-        require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(map(int, stated)))
-        self.dim = int(stated.pop()) if stated else 2
+        sizes = (None if centre is None else len(centre), len(cov) if cov.ndim else None, dim)
+        stated = {int(size) for size in sizes if size is not None}
+        require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(stated))
+        self.dim = stated.pop() if stated else 2
         require(self.dim >= 1, "dim", "be at least 1", self.dim)
         self.mean = torch.zeros(self.dim, dtype=torch.float64) if centre is None else centre
         values, basis = eigen(cov, self.dim)

@@ -109,7 +109,7 @@ def euler_steps(schedule: Schedule, times: Tensor, total: float, churn: float, m
 
 
 def exact_linear_steps(schedule: Schedule, times: Tensor, total: float, churn: float) -> Steps:
-    """Return the step that is exact when X = sum_a w_a E_a[x_0 | x_t] is frozen: DDIM (churn 0) to ancestral DDPM (churn 1).
+    """Return the step that is exact for frozen X = sum_a w_a E_a[x_0 | x_t]: from DDIM (churn 0) to DDPM (churn 1).
 
     By Tweedie S = (alpha X - W x) / sigma^2, so the balanced move is the linear SDE
     dx = W (sigma'/sigma + c^2 (log lambda)') x dt - (1 + c^2) (eta^2 alpha / 2 sigma^2) X dt + c eta dW with

@@ -56,8 +56,8 @@ class Run:
         lowest = self.ess.amin(0).float().median().item()
         if lowest < 1.5:
             warnings.warn(
-                f"the median swarm's effective sample size fell to {lowest:.2f} of {particles} particles: the weights "
-                "are dominated by single particles. Use more steps or particles, or a clip, and do not trust the evidence.",
+                f"the median swarm's effective sample size fell to {lowest:.2f} of {particles}: single particles "
+                "hold the weight. Use more steps or particles, or a clip, and do not trust the evidence.",
                 DegeneracyWarning,
                 stacklevel=3,
             )

@@ -1,7 +1,7 @@
 """Sequential Monte Carlo that knows nothing of diffusion: weights and their ESS, resampling."""
 
-from polyscore.smc.resampling import Multinomial, Residual, Resampler, Stratified, Systematic, resampler
-from polyscore.smc.weights import effective_sample_size, log_mean_exp, unique_ancestors
+from polyscore.smc.resampling import Multinomial, Resampler, Residual, Stratified, Systematic, invert, resampler
+from polyscore.smc.weights import Weights, effective_sample_size, log_mean_exp, unique_ancestors, weigh
 
 __all__ = [
     "Multinomial",
@@ -9,8 +9,11 @@ __all__ = [
     "Residual",
     "Stratified",
     "Systematic",
+    "Weights",
     "effective_sample_size",
+    "invert",
     "log_mean_exp",
     "resampler",
     "unique_ancestors",
+    "weigh",
 ]

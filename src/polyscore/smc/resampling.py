@@ -29,17 +29,16 @@ class Resampler(ABC):
 
     def __call__(self, log_weights: Tensor, u: Tensor) -> Tensor:
         """Return ancestors `(N, K)` for log-weights `(N, K)` and uniforms `(N, uniforms)`."""
-        return _invert(_cumulative(log_weights), self.points(log_weights.shape[-1], u))
+        return self.choose(torch.softmax(log_weights, -1), u)
+
+    def choose(self, weights: Tensor, u: Tensor) -> Tensor:
+        """Return ancestors for weights that need not be normalised, `(N, K)`."""
+        return invert(weights.cumsum(-1), self.points(weights.shape[-1], u))
 
 
-def _cumulative(log_weights: Tensor) -> Tensor:
-    """Cumulative normalised weights, their last entry 1 up to rounding."""
-    return torch.softmax(log_weights, -1).cumsum(-1)
-
-
-def _invert(cumulative: Tensor, points: Tensor) -> Tensor:
-    """Return for each point the particle whose interval of the cumulative weights holds it."""
-    # Scaling by the last entry absorbs its rounding; the clamp only guards a point that rounds up to 1.
+def invert(cumulative: Tensor, points: Tensor) -> Tensor:
+    """Return for each point of [0, 1) the particle whose interval of the cumulative weights holds it."""
+    # The last entry is the total, whatever its rounding; the clamp only guards a point that rounds up to it.
     points = points.to(cumulative.dtype) * cumulative[..., -1:]
     return torch.searchsorted(cumulative, points.contiguous(), right=True).clamp_max_(cumulative.shape[-1] - 1)
 
@@ -53,6 +52,14 @@ class Systematic(Resampler):
 
     def points(self, particles: int, u: Tensor) -> Tensor:
         return (torch.arange(particles, device=u.device, dtype=u.dtype) + u) / particles
+
+    def choose(self, weights: Tensor, u: Tensor) -> Tensor:
+        # Equally spaced points need no search: ceil(K c_k - u) of them lie below the cumulative weight c_k.
+        particles = weights.shape[-1]
+        cumulative = weights.cumsum(-1)
+        below = (cumulative * (particles / cumulative[..., -1:]) - u).ceil_().clamp_(0, particles).long()
+        counts = below.new_zeros(*below.shape[:-1], particles + 1).scatter_add_(-1, below, torch.ones_like(below))
+        return counts[..., :particles].cumsum(-1).clamp_max_(particles - 1)
 
 
 @dataclass(frozen=True)
@@ -87,13 +94,13 @@ class Residual(Resampler):
     def points(self, particles: int, u: Tensor) -> Tensor:
         return u
 
-    def __call__(self, log_weights: Tensor, u: Tensor) -> Tensor:
-        particles = log_weights.shape[-1]
-        expected = particles * torch.softmax(log_weights, -1)
+    def choose(self, weights: Tensor, u: Tensor) -> Tensor:
+        particles = weights.shape[-1]
+        expected = particles * weights / weights.sum(-1, keepdim=True)
         certain = (expected + 1e-6).floor()
         fractions = (expected - certain).clamp_min(0)
         # The tiny constant keeps the cumulative sum invertible when every expectation is whole.
-        drawn = _invert((fractions + 1e-30).cumsum(-1), u)
+        drawn = invert((fractions + 1e-30).cumsum(-1), u)
         filled = certain.cumsum(-1)
         slots = torch.arange(particles, device=u.device, dtype=filled.dtype).expand_as(filled)
         sure = torch.searchsorted(filled, slots.contiguous(), right=True).clamp_max(particles - 1)

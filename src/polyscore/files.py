@@ -1,0 +1,70 @@
+"""Files that are written whole or not at all: a temporary file beside the target, fsync, rename."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from polyscore.errors import OutputError
+
+
+def check_directory(directory: Path | str) -> Path:
+    """Return `directory` if it can be written or made, else raise `OutputError`: call it before the long work.
+
+    Nothing is made here, so a command that fails later leaves nothing behind.
+    """
+    directory = Path(directory)
+    try:
+        existing = next(place for place in (directory, *directory.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"an output directory must be writable; got {str(directory)!r} ({error.strerror}). "
+            "Choose another place, or change its permissions."
+        ) from error
+    return directory
+
+
+def check_file(path: Path | str, endings: tuple[str, ...]) -> Path:
+    """Return `path` if it has one of the endings and can be written; nothing is left there.
+
+    Args:
+        endings: allowed suffixes with their dot, such as `(".npz", ".csv")`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in endings:
+        raise OutputError(f"an output file must end in {', '.join(endings)}; got {str(path)!r}. Rename it.")
+    if path.is_dir():
+        raise OutputError(f"an output file must not be a directory; got {str(path)!r}. Choose a file name.")
+    check_directory(path.parent)
+    return path
+
+
+def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step; return `path`."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_text(path: Path | str, text: str) -> Path:
+    """Write UTF-8 text atomically."""
+    return write_atomically(path, lambda temporary: _write(temporary, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,167 @@
+"""Small figures in one style: colours that stay apart for every eye (Okabe & Ito 2008), no chart junk.
+
+Figures are built without `pyplot`, so no backend, window or global state is touched; matplotlib loads on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from polyscore.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#6E6E6E"
+_STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.labelcolor": "#222222",
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+
+
+class _Panels:
+    """A figure with a row of panels, saved on leaving the `with` block."""
+
+    def __init__(self, path: Path | str, widths: Sequence[float], height: float = 3.2, title: str = "") -> None:
+        self.path, self.widths, self.height, self.title = path, widths, height, title
+
+    def __enter__(self) -> tuple[Figure, list[Axes]]:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        self._style = matplotlib.rc_context(_STYLE)  # type: ignore[arg-type]
+        self._style.__enter__()
+        self.figure = Figure(figsize=(sum(self.widths), self.height), layout="constrained")
+        if self.title:
+            self.figure.suptitle(self.title, fontsize=11, x=0.01, ha="left", va="top")
+        grid = self.figure.add_gridspec(1, len(self.widths), width_ratios=list(self.widths))
+        return self.figure, [self.figure.add_subplot(grid[0, k]) for k in range(len(self.widths))]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            write_atomically(self.path, lambda temporary: self.figure.savefig(temporary, dpi=160))
+        self._style.__exit__(None, None, None)
+
+
+def scatter(
+    path: Path | str, panels: Mapping[str, Tensor], colours: Sequence[str] | None = None, title: str = ""
+) -> None:
+    """Save one panel of points a name, all on the same axes: the first two coordinates, or a histogram in one.
+
+    Args:
+        panels: from title to points `(n, d)`; at most 3000 of each are drawn.
+        colours: one a panel.
+    """
+    points = {name: values.detach().cpu().flatten(1) for name, values in panels.items()}
+    reach = 1.05 * max(_reach(values[:, :2]) for values in points.values())
+    colours = colours or [BLUE] * len(points)
+    with _Panels(path, [2.6] * len(points), 3.1, title) as (_, axes):
+        for axis, colour, (name, values) in zip(axes, colours, points.items(), strict=True):
+            _scatter_panel(axis, values, colour, reach)
+            axis.set_title(name)
+
+
+def _reach(values: Tensor) -> float:
+    """The square that holds 99.9 % of the points: single far ones must not shrink the picture."""
+    return torch.quantile(values.abs().amax(-1)[:10_000].double(), 0.999).item() or 1.0
+
+
+def _scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float) -> None:
+    axis.set_xlim(-reach, reach)
+    if values.shape[1] == 1:
+        axis.hist(values[:, 0].numpy(), bins=60, range=(-reach, reach), color=colour, density=True)
+        axis.set_xlabel("$x$")
+        return
+    shown = values[:3000].numpy()
+    axis.scatter(shown[:, 0], shown[:, 1], s=3, alpha=0.35, color=colour, linewidths=0, rasterized=True)
+    axis.set_ylim(-reach, reach)
+    axis.set_aspect("equal")
+    axis.set_xlabel("$x_1$")
+    axis.set_ylabel("$x_2$")
+
+
+def composition(
+    path: Path | str, sources: Mapping[str, Tensor], results: Mapping[str, Tensor], level: float, title: str = ""
+) -> None:
+    """Save the paper's Figure 1: sources overlaid on the left, one panel a way of composing them on the right.
+
+    Args:
+        sources: from condition to points `(n, 2)`.
+        results: from the panel's title to points `(n, 2)`; the last is the exact composition.
+        level: radius that holds 95 % of the exact composition, drawn in every panel.
+    """
+    reach = 1.05 * max(_reach(values) for values in [*sources.values(), *results.values()])
+    with _Panels(path, [2.8] * (1 + len(results)), 3.3, title) as (_, axes):
+        for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
+            _scatter_panel(axes[0], values[:1500], colour, reach)
+            axes[0].scatter([], [], color=colour, s=14, label=name)
+        axes[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
+        axes[0].set_title("sources")
+        for axis, colour, (name, values) in zip(axes[1:], (PINK, BLUE, GREEN), results.items(), strict=False):
+            _scatter_panel(axis, values[:1500], colour, reach)
+            _circle(axis, level)
+            axis.set_title(name)
+            axis.set_ylabel("")
+
+
+def _circle(axis: Axes, radius: float) -> None:
+    from matplotlib.patches import Circle
+
+    axis.add_patch(Circle((0, 0), radius, fill=False, color="#222222", linewidth=1.0, linestyle=(0, (4, 2))))
+
+
+def epsilon(path: Path | str, rows: Sequence[tuple[float, float, float, float, float]]) -> None:
+    """Save how much too wide naive denoising is against epsilon (rows of `theory.epsilon_example`)."""
+    e, ode_law, sde_law, ode, sde = (list(column) for column in zip(*rows, strict=True))
+    with _Panels(path, [4.8], 3.4) as (_, (axis,)):
+        axis.loglog(e, ode_law, color=ORANGE, label=r"ODE, $(1+\varepsilon^2)/2\varepsilon$ (the paper's)")
+        axis.loglog(
+            e, sde_law, color=BLUE, label=r"SDE, $\frac{1+\varepsilon^2}{1-\varepsilon^2}\,\log\frac{1}{\varepsilon}$"
+        )
+        axis.loglog(e, ode, "o", color=ORANGE, ms=4, mfc="white", label="ODE, Lyapunov equation")
+        axis.loglog(e, sde, "s", color=BLUE, ms=4, mfc="white", label="SDE, Lyapunov equation")
+        axis.set_xlabel(r"$\varepsilon$")
+        axis.set_ylabel("variance, naive / exact")
+        axis.set_title(r"$\Sigma_1=\varepsilon I,\ \Sigma_2=I/\varepsilon,\ w=(\frac{1}{2},\frac{1}{2})$", loc="left")
+        axis.legend()
+
+
+def diversity(path: Path | str, curves: Mapping[str, Mapping[str, Sequence[float]]], particles: int) -> None:
+    """Save how many different positions and ancestors a swarm keeps, SDE against ODE.
+
+    Args:
+        curves: `{"SDE": ..., "ODE": ...}`, each with `t`, `positions`, `ancestors` (means over swarms, along time) and
+            `particles`, `final` (different final positions, against K).
+        particles: K of the curves along time.
+    """
+    with _Panels(path, [4.2, 3.2], 3.3, "Resampling the ODE loses diversity: copies never part again") as (_, axes):
+        for colour, (name, curve) in zip((BLUE, ORANGE), curves.items(), strict=False):
+            axes[0].plot(curve["t"], curve["positions"], color=colour, label=f"{name}: positions", lw=1.8)
+            axes[0].plot(curve["t"], curve["ancestors"], color=colour, label=f"{name}: ancestors", lw=1.4, ls="--")
+            axes[1].plot(curve["particles"], curve["final"], "o-", color=colour, label=name, ms=4)
+        axes[0].set(xlim=(1, 0), ylim=(0, 1.04 * particles), xlabel="$t$ (1 = noise, 0 = data)")
+        axes[0].set_ylabel(f"different ones in a swarm of K = {particles}")
+        axes[0].legend(loc="lower left")
+        axes[1].plot(curve["particles"], curve["particles"], color=GREY, lw=0.8, ls=":", label="all different")
+        axes[1].set_xscale("log", base=2)
+        axes[1].set_yscale("log", base=2)
+        axes[1].set(xlabel="K", ylabel="different final positions")
+        for axis in (axes[1].xaxis, axes[1].yaxis):
+            axis.set_major_formatter("{x:g}")
+        axes[1].legend()

@@ -1,0 +1,46 @@
+"""Exact references: what a perfect sampler would draw from a composition of closed-form distributions.
+
+| method | where | exact? |
+|---|---|---|
+| closed form | all factors Gaussian | yes |
+| grid | mixtures in one and two dimensions | to its cell: inverse-CDF draws, jittered within the cell |
+| rejection | mixtures that share their components | yes |
+| importance | any mixtures | in the limit; its effective sample size is reported, and warned of below 500 |
+
+Every draw is seeded; a reference can be drawn again.
+"""
+
+from __future__ import annotations
+
+from polyscore.algebra import Composition
+from polyscore.distributions import Gaussian
+from polyscore.errors import require
+from polyscore.targets.base import Target
+from polyscore.targets.closed_form import ClosedForm
+from polyscore.targets.grid import Grid
+from polyscore.targets.importance import Importance, ProductImportance
+from polyscore.targets.rejection import Rejection, rejection_plan
+
+__all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Target", "exact"]
+
+
+def exact(q: Composition, method: str | None = None) -> Target:
+    """Return the exact target of `q`, by the first method that applies unless one is named.
+
+    Args:
+        q: a proper composition of closed-form distributions.
+        method: "closed form", "grid", "rejection", "importance" or "product importance" (the paper's proposal).
+    """
+    q.validity().require(repr(q))
+    gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
+    if method is None:
+        method = "closed form" if gaussian else "grid" if q.event[0] <= 2 else _beyond_two(q)
+    kinds = {kind.method: kind for kind in (ClosedForm, Grid, Rejection, Importance, ProductImportance)}
+    require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method))
+    require(method != "closed form" or gaussian, "the closed form", "be asked of Gaussians", repr(q),
+            "Leave method=None.")  # fmt: skip
+    return kinds[method](q)
+
+
+def _beyond_two(q: Composition) -> str:
+    return "rejection" if rejection_plan(q) is not None else "importance"
