@@ -11,10 +11,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "algebra": ["Composition", "Family", "base_composition", "parse"],
     "distributions": ["Gaussian", "Mixture"],
+    "distributions.learned": ["Ensemble", "Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
+    "training": ["Recipe", "fit", "fit_many", "load", "save"],
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from polyscore.algebra import parse as parse
     from polyscore.distributions import Gaussian as Gaussian
     from polyscore.distributions import Mixture as Mixture
+    from polyscore.distributions.learned import Ensemble as Ensemble
+    from polyscore.distributions.learned import Learned as Learned
     from polyscore.metrics import mmd2 as mmd2
     from polyscore.metrics import sliced_wasserstein as sliced_wasserstein
     from polyscore.samplers import Denoise as Denoise
@@ -38,6 +42,11 @@ if TYPE_CHECKING:
     from polyscore.schedules import LinearFlow as LinearFlow
     from polyscore.schedules import Schedule as Schedule
     from polyscore.targets import exact as exact
+    from polyscore.training import Recipe as Recipe
+    from polyscore.training import fit as fit
+    from polyscore.training import fit_many as fit_many
+    from polyscore.training import load as load
+    from polyscore.training import save as save
 
 
 def __getattr__(name: str) -> Any:

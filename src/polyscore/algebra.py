@@ -9,14 +9,14 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from polyscore.distributions import Distribution
-from polyscore.errors import ArgumentError, CompositionError, ScoreError
+from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError
 from polyscore.expressions import parse_exponents, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.validity import Validity, composition_validity
@@ -41,17 +41,61 @@ class Family(Mapping[str, "Composition"]):
     Args:
         members: from condition to a closed-form `Distribution` or a score model.
         schedule: of all members; `VP()` by default, or the one that learned members were trained with.
+        units: (shift, scale), each `(d,)`, when the members live in standardised coordinates (x - shift) / scale. A
+            change of coordinates common to all conditions commutes with composing them, so scores stay standardised
+            and samplers hand out points, and evidence, in the data's own units.
     """
 
-    def __init__(self, members: Mapping[str, Member], schedule: Schedule | None = None) -> None:
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        schedule: Schedule | None = None,
+        units: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
         for name in members:
             if not isinstance(name, str) or not name or '"' in name:
                 raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}.")
+            if not isinstance(members[name], (Distribution, ScoreModel)):
+                raise CompositionError(
+                    f"a member must be a distribution or a score model; {name!r} is {type(members[name]).__name__}. "
+                    "Wrap a network or function in ps.Learned."
+                )
         self.members = dict(members)
         self.schedule = self._common_schedule(schedule)
         self.event = self._common_event()
+        self.units = units
+        self.training: dict[str, Any] = {}  # how learned members came to be; travels with them in files
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Return points in the data's own units."""
+        return x if self.units is None else x * self.units[1].to(x) + self.units[0].to(x)
+
+    @property
+    def log_scale(self) -> float:
+        """log of the volume of one standardised unit, 0 where members are not standardised."""
+        return 0.0 if self.units is None else self.units[1].double().log().sum().item()
+
+    @property
+    def groups(self) -> list[Any]:
+        """The networks behind learned members, each once."""
+        found = {id(group): group for group in (getattr(m, "group", None) for m in self.members.values()) if group}
+        return list(found.values())
+
+    def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
+        """Move learned members to a device, or set their precision ("auto", "tf32", "float32"); returns the family."""
+        for group in self.groups:
+            if device is not None:
+                group.network.to(device)
+            if precision is not None:
+                group.set_precision(precision)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where learned members are; the CPU for closed forms."""
+        return next((group.network.device for group in self.groups), torch.device("cpu"))
 
     def _common_schedule(self, schedule: Schedule | None) -> Schedule:
         for name, member in self.members.items():
@@ -78,7 +122,7 @@ class Family(Mapping[str, "Composition"]):
 
     def __getitem__(self, name: str) -> Composition:
         if name not in self.members:
-            raise CompositionError(unknown_condition(name, self.members))
+            raise UnknownConditionError(unknown_condition(name, self.members))
         return Composition(self, {name: 1.0})
 
     def __iter__(self) -> Iterator[str]:
@@ -130,9 +174,10 @@ class Composition:
     def __init__(self, family: Family, exponents: Mapping[str, float]) -> None:
         for name in exponents:
             if name not in family:
-                raise CompositionError(unknown_condition(name, family.members))
+                raise UnknownConditionError(unknown_condition(name, family.members))
         self.family = family
-        self.exponents = {name: _finite(value) for name, value in exponents.items() if value != 0}
+        # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
+        self.exponents = {name: _finite(value) for name, value in exponents.items() if not abs(value) <= 1e-12}
 
     @property
     def total(self) -> float:
@@ -175,8 +220,7 @@ class Composition:
         merged = dict(self.exponents)
         for name, value in other.exponents.items():
             merged[name] = merged.get(name, 0.0) + sign * value
-        # p * b / b is p: what cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled.
-        return Composition(self.family, {name: value for name, value in merged.items() if abs(value) > 1e-12})
+        return Composition(self.family, merged)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Composition) and other.family is self.family and other.exponents == self.exponents
@@ -189,6 +233,8 @@ class Composition:
 
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`."""
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
         return self.family.scores(x, self._time(t, x), self.conditions)
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
@@ -198,11 +244,11 @@ class Composition:
             x: `(..., *event)`.
             t: time in [0, 1], scalar or broadcastable to x's batch shape.
         """
-        return combine(self.scores(x, t), self._weights(x))
+        return combine(self.scores(x, t), list(self.exponents.values()))
 
     def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
-        scores, weights = self.scores(x, t), self._weights(x)
+        scores, weights = self.scores(x, t), list(self.exponents.values())
         t = self._time(t, x)
         axes = tuple(range(-len(self.event), 0))
         rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, weights, len(self.event))
@@ -231,6 +277,8 @@ class Composition:
 
     def validity(self, t: float = 0.0) -> Validity:
         """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
+        if not 0 <= t <= 1:
+            raise ArgumentError(f"t must lie in [0, 1]; got {t}.")
         if not self.is_closed_form:
             return Validity(None, None, "learned scores carry no density to integrate")
         time = torch.tensor(t, dtype=torch.float64)
@@ -247,29 +295,32 @@ class Composition:
             time = time.reshape(time.shape[: -len(self.event)])
         return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
 
-    def _weights(self, x: Tensor) -> Tensor:
-        return torch.tensor(list(self.exponents.values()), dtype=x.dtype, device=x.device)
+
+def combine(scores: Tensor, exponents: Sequence[float]) -> Tensor:
+    """Return sum_a w_a s_a from scores `(A, ...)` and A exponents."""
+    total = scores[0] * exponents[0]
+    for score, w in zip(scores[1:], exponents[1:], strict=True):
+        total = total.add(score, alpha=w)
+    return total
 
 
-def combine(scores: Tensor, exponents: Tensor) -> Tensor:
-    """Return sum_a w_a s_a from `(A, ...)` scores and `(A,)` exponents."""
-    return torch.tensordot(exponents, scores, dims=1)
-
-
-def spread(scores: Tensor, exponents: Tensor, event_dims: int = 1) -> Tensor:
+def spread(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> Tensor:
     """Return |S|^2 - sum_a w_a |s_a|^2 over the event axes, from differences to the last factor.
 
     With r that factor's score, d_a = s_a - r and D = sum_a w_a d_a it equals
     |D|^2 - sum w |d|^2 + (W - 1) (W |r|^2 + 2 <r, D>); the plain squared norms would cancel in low precision.
     """
     axes = tuple(range(-event_dims, 0))
-    reference = scores[-1]
-    differences = scores[:-1] - reference
-    total = float(exponents.sum())
-    combined = combine(differences, exponents[:-1]) if len(differences) else torch.zeros_like(reference)
-    value = combined.square().sum(axes)
-    if len(differences):
-        value = value - combine(differences.square().sum(axes), exponents[:-1])
+    # Half-precision scores are summed in float32: thousands of coordinates would not survive their own total.
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    reference, total = scores[-1].to(wide), sum(exponents)
+    combined = torch.zeros_like(reference)
+    value = torch.zeros(reference.shape[: reference.ndim - event_dims], dtype=wide, device=scores.device)
+    for score, w in zip(scores[:-1], exponents[:-1], strict=True):
+        difference = score - reference
+        combined = combined.add(difference, alpha=w)
+        value = value.sub(difference.square().sum(axes), alpha=w)
+    value = value + combined.square().sum(axes)
     if total != 1:
         value = value + (total - 1) * (total * reference.square() + 2 * reference * combined).sum(axes)
     return value
@@ -283,7 +334,7 @@ def parse(text: str, family: Family) -> Composition:
 def base_composition(family: Family, base: str = "base") -> Composition:
     """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for `base`."""
     if base not in family:
-        raise CompositionError(unknown_condition(base, family.members))
+        raise UnknownConditionError(unknown_condition(base, family.members))
     others = [name for name in family if name != base]
     return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
 

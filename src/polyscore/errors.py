@@ -19,6 +19,13 @@ class CompositionError(PolyscoreError):
     """An algebra of conditions that cannot be formed: unknown names, mixed dimensions or schedules."""
 
 
+class UnknownConditionError(CompositionError, KeyError):
+    """A condition that the family does not have; a `KeyError` too, since a family is a mapping."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class ExpressionError(CompositionError):
     """A malformed expression; the message carries a caret below the offending character."""
 

@@ -82,10 +82,12 @@ class _Parser:
 
     def _power(self) -> dict[str, float]:
         exponents = self._atom()
-        while self._next.kind == "power":
-            power = self._exponent(self._take())
-            exponents = {name: value * power for name, value in exponents.items()}
-        return exponents
+        if self._next.kind != "power":
+            return exponents
+        power = self._exponent(self._take())
+        if self._next.kind == "power":
+            raise self._fail("a power of a power must be written with parentheses, (a^2)^3.", self._next.position)
+        return {name: value * power for name, value in exponents.items()}
 
     def _exponent(self, sign: _Token) -> float:
         closing = self._next.kind == "op" and self._next.text == "("
@@ -99,6 +101,8 @@ class _Parser:
         if closing and self._take().text != ")":
             raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
         numerator, _, denominator = token.text.partition("/")
+        if denominator and float(denominator) == 0:
+            raise self._fail("a power must be finite; its denominator is 0.", token.position)
         return float(numerator) / float(denominator or 1)
 
     def _atom(self) -> dict[str, float]:
@@ -118,6 +122,6 @@ class _Parser:
 
 def unknown_condition(name: str, conditions: Collection[str]) -> str:
     """Return the sentence for a condition that is not in the family, with the nearest that is."""
-    near = difflib.get_close_matches(name, list(conditions), n=1)
+    near = difflib.get_close_matches(name, list(conditions), n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"a condition must be one of {', '.join(map(repr, conditions))}; got {name!r}.{hint}"

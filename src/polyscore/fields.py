@@ -11,7 +11,8 @@ Mixtures that share a covariance need one matrix of component logits. Everything
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -19,14 +20,22 @@ from torch import Tensor
 from polyscore.algebra import Composition, combine, spread
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
+from polyscore.distributions.learned import Network
+from polyscore.nn import kernels
+from polyscore.nn.mlp import matmul_precision
+
+if TYPE_CHECKING:
+    from polyscore.nn.kernels.mlp import FusedNetwork
 
 
 class Field(Protocol):
     """Composed score and spread at the i-th time of a grid."""
 
-    closed_form: bool
+    closed_form: bool  # steps too small to be split among threads by operation
+    graphable: bool  # no host synchronisation: a CUDA graph may capture it
+    numbers_per_particle: int  # held at once, for choosing a chunk
 
-    def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
 
 
@@ -38,23 +47,30 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
     if all(isinstance(part, Distribution) for part in parts) and _shared_covariance(q) is not None:
         return MixtureField(q, times, like)
     group = getattr(parts[0], "group", None)
-    if group is not None and all(getattr(part, "group", None) is group for part in parts) and hasattr(group, "field"):
-        return group.field(q, times, like)
+    if isinstance(group, Network) and all(getattr(part, "group", None) is group for part in parts):
+        return NetworkField(q, group, times, like)
     return ScoreField(q, times, like)
+
+
+def row(table: Tensor, i: int | Tensor) -> Tensor:
+    """Return the i-th row of a table; a device index `(1,)` lets a captured CUDA graph advance by itself."""
+    return table[i] if isinstance(i, int) else table.index_select(0, i)[0]
 
 
 class ScoreField:
     """Any family: one call for all scores."""
 
     closed_form = False
+    graphable = False
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         self.q = q
+        self.numbers_per_particle = 16 * len(q.exponents) * math.prod(q.event)
         self.times = times.to(like)
-        self.exponents = torch.tensor(list(q.exponents.values())).to(like)
+        self.exponents = list(q.exponents.values())
 
-    def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        scores = self.q.family.scores(x, self.times[i], self.q.conditions)
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+        scores = self.q.family.scores(x, row(self.times, i), self.q.conditions)
         value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
         return combine(scores, self.exponents), value
 
@@ -63,9 +79,11 @@ class GaussianField:
     """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
 
     closed_form = True
+    graphable = True
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
+        self.numbers_per_particle = 16 * q.event[0]
         alpha, sigma = schedule.alpha(times), schedule.sigma(times)
         w = torch.tensor(list(q.exponents.values()), dtype=torch.float64)[:, None, None, None]
         parts = [components_of(q.distribution(name)) for name in q.conditions]
@@ -80,7 +98,7 @@ class GaussianField:
         self.score = _Affine(-total_precision, None if centred else total_centre[..., 0], like)
         self.spread = _Quadratic(quadratic, None if centred else (-2 * linear[..., 0], constant), like)
 
-    def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         flat = x.reshape(-1, x.shape[-1])
         value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
         return self.score(flat, i).view_as(x), value
@@ -94,10 +112,11 @@ class _Affine:
         self.matrices = (matrices.diagonal(dim1=-2, dim2=-1) if self.diagonal else matrices).to(like).contiguous()
         self.shifts = None if shifts is None else shifts.to(like)
 
-    def __call__(self, x: Tensor, i: int) -> Tensor:
+    def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
+        matrix, shift = row(self.matrices, i), None if self.shifts is None else row(self.shifts, i)
         if self.diagonal:
-            return x * self.matrices[i] if self.shifts is None else torch.addcmul(self.shifts[i], x, self.matrices[i])
-        return x @ self.matrices[i] if self.shifts is None else torch.addmm(self.shifts[i], x, self.matrices[i])
+            return x * matrix if shift is None else torch.addcmul(shift, x, matrix)
+        return x @ matrix if shift is None else torch.addmm(shift, x, matrix)
 
 
 class _Quadratic:
@@ -112,13 +131,13 @@ class _Quadratic:
             self.values, self.basis = values.to(like), basis.to(like)
         self.lower = None if lower is None else (lower[0].to(like), lower[1].to(like))
 
-    def __call__(self, x: Tensor, i: int) -> Tensor:
-        squares = (x if self.basis is None else x @ self.basis[i]).square()
-        value = squares @ self.values[i] if x.shape[-1] > 4 else _few_columns(squares, self.values[i])
+    def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
+        squares = (x if self.basis is None else x @ row(self.basis, i)).square()
+        value = squares @ row(self.values, i) if x.shape[-1] > 4 else _few_columns(squares, row(self.values, i))
         if self.lower is None:
             return value
         slope, constant = self.lower
-        return value.addmv_(x, slope[i]).add_(constant[i])
+        return value.addmv_(x, row(slope, i)).add_(row(constant, i))
 
 
 def _few_columns(squares: Tensor, values: Tensor) -> Tensor:
@@ -142,6 +161,7 @@ class MixtureField:
     """
 
     closed_form = True
+    graphable = True
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
@@ -149,6 +169,7 @@ class MixtureField:
         parts = [q.distribution(name) for name in q.conditions]
         precision = components_of(parts[0]).precision_at(alpha, sigma)[:, 0]  # (T, d, d)
         self.exponents, self.total = list(q.exponents.values()), q.total
+        self.numbers_per_particle = 16 * q.event[0] + 4 * sum(components_of(part).count for part in parts)
         self.precision, self.scaled = precision.to(like), (alpha[:, None, None] * precision).to(like)
         self.means, self.slopes, self.offsets = [], [], []
         for part in parts:
@@ -159,14 +180,14 @@ class MixtureField:
             self.slopes.append(slope.to(like))
             self.offsets.append(offset[..., None].to(like))
 
-    def __call__(self, x: Tensor, i: int, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         columns = x.reshape(-1, x.shape[-1]).T.contiguous()
         centres = [
-            means @ torch.softmax(torch.addmm(offset[i], slope[i], columns), 0)
+            means @ torch.softmax(torch.addmm(row(offset, i), row(slope, i), columns), 0)
             for offset, slope, means in zip(self.offsets, self.slopes, self.means, strict=True)
         ]
-        reference = self.scaled[i] @ centres[-1] - self.precision[i] @ columns
-        differences = [self.scaled[i] @ (centre - centres[-1]) for centre in centres[:-1]]
+        reference = row(self.scaled, i) @ centres[-1] - row(self.precision, i) @ columns
+        differences = [row(self.scaled, i) @ (centre - centres[-1]) for centre in centres[:-1]]
         combined = torch.zeros_like(reference)
         for w, difference in zip(self.exponents, differences, strict=False):
             combined.add_(difference, alpha=w)
@@ -180,6 +201,47 @@ class MixtureField:
             both = self.total * reference + 2 * combined
             value.add_((reference * both).sum(0), alpha=self.total - 1)
         return score, value.view(x.shape[:-1])
+
+
+class NetworkField:
+    """A learned network: noise of all conditions at once, combined as scores -eps / sigma.
+
+    Only the first layer's constants depend on time; they are tabled. On a GPU the layers run in fp16 with float32 sums,
+    in fused kernels where the network's shape allows it.
+    """
+
+    closed_form = False
+    graphable = True
+
+    def __init__(self, q: Composition, group: Network, times: Tensor, like: Tensor) -> None:
+        indices = [q.family.members[name].index for name in q.conditions]  # type: ignore[union-attr]
+        self.network = group.network.to(like.device).pick(indices)
+        self.exponents = list(q.exponents.values())
+        self.numbers_per_particle = len(indices) * (2 * self.network.width + 8 * q.event[0]) + 16 * q.event[0]
+        self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
+        self.offsets = self.network.offsets(times.to(like))
+        self.precision = group.precision
+        self.fused: FusedNetwork | None = None
+        if group.precision == "auto" and kernels.available(self.network, like.device):
+            from polyscore.nn.kernels.mlp import FusedNetwork
+
+            self.fused = FusedNetwork(self.network)
+            self.offsets = self.fused.half_offsets(self.offsets)
+
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+        flat, factor = x.reshape(-1, x.shape[-1]), row(self.minus_inverse_sigma, i)
+        noise = self._noise(flat, row(self.offsets, i))
+        score = (combine(noise, self.exponents) * factor).view(x.shape)
+        if not want_spread:
+            return score, None
+        return score, (spread(noise, self.exponents) * factor.square()).view(x.shape[:-1])
+
+    def _noise(self, x: Tensor, offset: Tensor) -> Tensor:
+        if self.fused is not None:
+            return self.fused.noise(x, offset)
+        half = torch.float16 if self.precision == "auto" and x.is_cuda else None
+        with matmul_precision("high" if self.precision == "tf32" else "highest"):
+            return self.network.noise(x, offset, half)
 
 
 def _shared_covariance(q: Composition) -> Tensor | None:

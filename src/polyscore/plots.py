@@ -69,11 +69,13 @@ def scatter(
         colours: one a panel.
     """
     points = {name: values.detach().cpu().flatten(1) for name, values in panels.items()}
-    reach = 1.05 * max(_reach(values[:, :2]) for values in points.values())
+    centre = torch.cat([values[:, :2] for values in points.values()]).median(0).values
+    reach = 1.05 * max(_reach(values[:, :2] - centre) for values in points.values())
     colours = colours or [BLUE] * len(points)
-    with _Panels(path, [2.6] * len(points), 3.1, title) as (_, axes):
+    side = 4.0 if len(points) == 1 else 2.8
+    with _Panels(path, [side] * len(points), side + 0.3, title) as (_, axes):
         for axis, colour, (name, values) in zip(axes, colours, points.items(), strict=True):
-            _scatter_panel(axis, values, colour, reach)
+            _scatter_panel(axis, values, colour, reach, centre.tolist())
             axis.set_title(name)
 
 
@@ -82,15 +84,16 @@ def _reach(values: Tensor) -> float:
     return torch.quantile(values.abs().amax(-1)[:10_000].double(), 0.999).item() or 1.0
 
 
-def _scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float) -> None:
-    axis.set_xlim(-reach, reach)
+def _scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float, centre: Sequence[float] = (0.0, 0.0)) -> None:
+    left, right = centre[0] - reach, centre[0] + reach
+    axis.set_xlim(left, right)
     if values.shape[1] == 1:
-        axis.hist(values[:, 0].numpy(), bins=60, range=(-reach, reach), color=colour, density=True)
+        axis.hist(values[:, 0].numpy(), bins=60, range=(left, right), color=colour, density=True)
         axis.set_xlabel("$x$")
         return
     shown = values[:3000].numpy()
     axis.scatter(shown[:, 0], shown[:, 1], s=3, alpha=0.35, color=colour, linewidths=0, rasterized=True)
-    axis.set_ylim(-reach, reach)
+    axis.set_ylim(centre[1] - reach, centre[1] + reach)
     axis.set_aspect("equal")
     axis.set_xlabel("$x_1$")
     axis.set_ylabel("$x_2$")
@@ -152,13 +155,16 @@ def diversity(path: Path | str, curves: Mapping[str, Mapping[str, Sequence[float
     """
     with _Panels(path, [4.2, 3.2], 3.3, "Resampling the ODE loses diversity: copies never part again") as (_, axes):
         for colour, (name, curve) in zip((BLUE, ORANGE), curves.items(), strict=False):
-            axes[0].plot(curve["t"], curve["positions"], color=colour, label=f"{name}: positions", lw=1.8)
+            # wide and pale below, thin and dashed above: for the ODE both lines are one
+            axes[0].plot(curve["t"], curve["positions"], color=colour, label=f"{name}: positions", lw=4, alpha=0.45)
             axes[0].plot(curve["t"], curve["ancestors"], color=colour, label=f"{name}: ancestors", lw=1.4, ls="--")
             axes[1].plot(curve["particles"], curve["final"], "o-", color=colour, label=name, ms=4)
         axes[0].set(xlim=(1, 0), ylim=(0, 1.04 * particles), xlabel="$t$ (1 = noise, 0 = data)")
         axes[0].set_ylabel(f"different ones in a swarm of K = {particles}")
         axes[0].legend(loc="lower left")
-        axes[1].plot(curve["particles"], curve["particles"], color=GREY, lw=0.8, ls=":", label="all different")
+        axes[1].plot(
+            curve["particles"], curve["particles"], color="#222222", lw=1.2, ls=":", label="all different", zorder=5
+        )
         axes[1].set_xscale("log", base=2)
         axes[1].set_yscale("log", base=2)
         axes[1].set(xlabel="K", ylabel="different final positions")

@@ -78,11 +78,18 @@ class Stream:
 
     def __call__(self, step: int) -> Tensor:
         """Return the numbers of `step`, `(swarms, *shape)`; valid until the next page is drawn."""
-        page, row = divmod(step, self.length)
-        if page != self._page:
-            self._page = page
-            self._fill(page)
-        return self._buffer[row]
+        self.load(step)
+        return self._buffer[step % self.length]
+
+    def load(self, step: int) -> None:
+        """Make sure that the page of `step` is in the buffer."""
+        if step // self.length != self._page:
+            self._page = step // self.length
+            self._fill(self._page)
+
+    def on_device(self, index: Tensor) -> Tensor:
+        """Return the numbers of the step held by a device index `(1,)`, its page having been loaded."""
+        return self._buffer.index_select(0, index % self.length)[0]
 
     def _fill(self, page: int) -> None:
         for first in range(0, self.count, self.block):

@@ -108,7 +108,8 @@ class DDPM(_VariancePreserving):
     zero_snr: bool = False
 
     def __post_init__(self) -> None:
-        require(self.timesteps >= 1, "DDPM's timesteps", "be at least 1", self.timesteps)
+        least = 2 if self.zero_snr else 1
+        require(self.timesteps >= least, "DDPM's timesteps", f"be at least {least}", self.timesteps)
         require(0 < self.beta_start <= self.beta_end < 1, "DDPM's betas", "satisfy 0 < beta_start <= beta_end < 1",
                 (self.beta_start, self.beta_end))  # fmt: skip
 
@@ -118,11 +119,12 @@ class DDPM(_VariancePreserving):
 
     @property
     def _floor(self) -> float:
+        """The alpha(1) that the rescaling takes away; 0 where there is nothing to take."""
         return self._vp.alpha(torch.ones((), dtype=torch.float64)).item() if self.zero_snr else 0.0
 
     def log_alpha(self, t: Tensor) -> Tensor:
         """Log of the rescaled alpha; -inf at t = 1 under zero terminal SNR."""
-        if not self.zero_snr:
+        if self._floor == 0:
             return self._vp.log_alpha(t)
         # Two forms of one number, each precise where the other cancels: near t = 0, and near t = 1.
         log_vp, floor = self._vp.log_alpha(t), self._floor
@@ -132,7 +134,7 @@ class DDPM(_VariancePreserving):
 
     def drift(self, t: Tensor) -> Tensor:
         vp = self._vp.drift(t)
-        if not self.zero_snr:
+        if self._floor == 0:
             return vp
         # alpha' / alpha with alpha ~ (vp - floor):  vp' / (vp - floor) = drift_vp / (1 - floor / vp)
         return vp / (-torch.expm1(math.log(self._floor) - self._vp.log_alpha(t))).clamp_min(0)

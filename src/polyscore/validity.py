@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.distributions.base import Distribution
-from polyscore.distributions.components import components_of
+from polyscore.distributions.components import components_of, weights_of
 from polyscore.errors import ImproperError
 
 _ZERO = 1e-10
@@ -48,7 +48,9 @@ def composition_validity(
     parts: Sequence[Distribution], exponents: Sequence[float], alpha: Tensor, sigma: Tensor
 ) -> Validity:
     """Return the validity of prod_a parts_a^{w_a} after noising by (alpha, sigma)."""
-    precisions = [_distinct(components_of(part).precision_at(alpha, sigma)) for part in parts]
+    if not parts:
+        return Validity(False, None, "it is constant: all its exponents cancel")
+    precisions = [_distinct(components_of(part).precision_at(alpha, sigma)[weights_of(part) > 0]) for part in parts]
     scale = max(float(precision.abs().max()) for precision in precisions)
     direction, rate = _worst_direction(precisions, exponents)
     if rate < -_ZERO * scale:

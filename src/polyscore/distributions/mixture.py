@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,7 +63,7 @@ class Mixture(Distribution):
 def _covariances(cov: Any, count: int, dim: int) -> list[Any]:
     """Return one covariance per component: a shared one repeated, or the M of them as given."""
     try:
-        shape = tuple(torch.as_tensor(cov, dtype=torch.float64).shape)
+        shape = tuple(torch.as_tensor(np.asarray(cov), dtype=torch.float64).shape)
     except (TypeError, ValueError, RuntimeError):  # a ragged list: scalars, diagonals and matrices mixed
         shape = (len(cov), -1)
     if shape in {(), (dim,), (dim, dim)}:

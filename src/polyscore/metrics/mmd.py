@@ -8,8 +8,10 @@ may be negative: it is centred on 0 for equal distributions.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +46,13 @@ def _rows(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 
 def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """|x_i - y_j|^2 by direct differences: the expanded form cancels for near points, which is where k matters."""
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    if x.shape[1] > 16:
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    total = (x[:, :1] - y[:, 0]).square_()
+    for k in range(1, x.shape[1]):
+        difference = x[:, k : k + 1] - y[:, k]
+        total.addcmul_(difference, difference)
+    return total
 
 
 def _kernel_sum(x: Tensor, y: Tensor, gamma: float) -> float:
@@ -57,10 +65,23 @@ def _kernel_sum(x: Tensor, y: Tensor, gamma: float) -> float:
 
 def _median_distance(x: Tensor, y: Tensor) -> float:
     """Median of all cross distances, the mean of the middle two where their number is even (as NumPy does)."""
-    distances = torch.cat([_squared_distances(rows, y).flatten() for rows in _rows(x, y)])
-    count = distances.numel()
-    low = distances.kthvalue((count + 1) // 2).values
-    if count % 2:
-        return low.sqrt().item()
-    above = distances.kthvalue(count // 2 + 1).values
-    return (0.5 * (low.sqrt() + above.sqrt())).item()
+    count = len(x) * len(y)
+    if count > _CHUNK_NUMBERS * 8:
+        return _median_by_bisection(x, y)
+    squared = torch.cat([_squared_distances(rows, y).flatten() for rows in _rows(x, y)])
+    if squared.is_cuda:
+        middle = squared.sort().values[(count - 1) // 2 : count // 2 + 1]
+    else:
+        array = np.partition(squared.numpy(), [(count - 1) // 2, count // 2])
+        middle = torch.from_numpy(array[(count - 1) // 2 : count // 2 + 1])
+    return middle.sqrt().double().mean().item()
+
+
+def _median_by_bisection(x: Tensor, y: Tensor) -> float:
+    """The lower median to float32 precision without holding all distances: 40 counting passes."""
+    low, high = 0.0, max(_squared_distances(rows, y).max().item() for rows in _rows(x, y))
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        below = sum(int((_squared_distances(rows, y) <= middle).sum()) for rows in _rows(x, y))
+        low, high = (low, middle) if below * 2 >= len(x) * len(y) else (middle, high)
+    return math.sqrt(high)

@@ -8,8 +8,9 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import require
-from polyscore.samplers.loop import Progress, Settings, run
+from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import Balanced, Move
+from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
 
 

@@ -14,8 +14,9 @@ import torch
 from polyscore.algebra import Composition
 from polyscore.errors import DegeneracyWarning, require
 from polyscore.samplers.denoise import check_common
-from polyscore.samplers.loop import Progress, Settings, run
+from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import Balanced, Move, Published
+from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
 from polyscore.smc import Resampler, resampler
 
@@ -89,7 +90,7 @@ class FeynmanKac:
 
 def _warn_of_improper_path(q: Composition) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
-    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0:
+    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
         return
     for t in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
         answer = q.validity(t)

@@ -38,8 +38,10 @@ class Resampler(ABC):
 
 def invert(cumulative: Tensor, points: Tensor) -> Tensor:
     """Return for each point of [0, 1) the particle whose interval of the cumulative weights holds it."""
-    # The last entry is the total, whatever its rounding; the clamp only guards a point that rounds up to it.
-    points = points.to(cumulative.dtype) * cumulative[..., -1:]
+    # The last entry is the total, whatever its rounding. A point that rounds up to it is moved just below, so that a
+    # particle without weight is never chosen; the clamp guards against nan alone.
+    total = cumulative[..., -1:]
+    points = torch.minimum(points.to(cumulative.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulative, points.contiguous(), right=True).clamp_max_(cumulative.shape[-1] - 1)
 
 
@@ -54,10 +56,13 @@ class Systematic(Resampler):
         return (torch.arange(particles, device=u.device, dtype=u.dtype) + u) / particles
 
     def choose(self, weights: Tensor, u: Tensor) -> Tensor:
-        # Equally spaced points need no search: ceil(K c_k - u) of them lie below the cumulative weight c_k.
+        # Equally spaced points need no search: K - floor(K (1 - c_k) + u) of them lie below the cumulative share c_k.
+        # Written so that shares of exactly 0 and 1 stay exact: a particle without weight is never chosen.
         particles = weights.shape[-1]
         cumulative = weights.cumsum(-1)
-        below = (cumulative * (particles / cumulative[..., -1:]) - u).ceil_().clamp_(0, particles).long()
+        total = cumulative[..., -1:]
+        above = ((total - cumulative) / total).mul_(particles).add_(u).floor_()
+        below = (particles - above).long().clamp_(0, particles)
         counts = below.new_zeros(*below.shape[:-1], particles + 1).scatter_add_(-1, below, torch.ones_like(below))
         return counts[..., :particles].cumsum(-1).clamp_max_(particles - 1)
 
@@ -99,8 +104,7 @@ class Residual(Resampler):
         expected = particles * weights / weights.sum(-1, keepdim=True)
         certain = (expected + 1e-6).floor()
         fractions = (expected - certain).clamp_min(0)
-        # The tiny constant keeps the cumulative sum invertible when every expectation is whole.
-        drawn = invert((fractions + 1e-30).cumsum(-1), u)
+        drawn = invert(fractions.cumsum(-1), u)
         filled = certain.cumsum(-1)
         slots = torch.arange(particles, device=u.device, dtype=filled.dtype).expand_as(filled)
         sure = torch.searchsorted(filled, slots.contiguous(), right=True).clamp_max(particles - 1)

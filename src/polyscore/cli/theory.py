@@ -1,0 +1,102 @@
+"""`polyscore theory`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyscore.cli import show
+
+if TYPE_CHECKING:
+    from polyscore.theory import EpsilonRow, Statement
+
+_EPSILONS = [10 ** (-k / 4) for k in range(16, -1, -1)]
+
+
+def command(
+    out: Annotated[Path | None, typer.Option(help="Directory for theory.json and epsilon.png.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the simulations.")] = 0,
+    n: Annotated[int, typer.Option("-n", help="Samples behind each covariance, at least 100.")] = 4000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Check the paper's **Theorems 1 to 3**, and the law of the naive SDE: predicted and simulated, side by side.
+
+    Exits with code 1 if a statement does not hold.
+
+    Example: `polyscore theory --out runs/theory`
+    """
+    with show.clean(), show.progress("loading", quiet=as_json) as report:
+        from polyscore.errors import require
+        from polyscore.files import check_directory
+        from polyscore.theory import epsilon_example
+
+        require(n >= 100, "n", "be at least 100", n, "A covariance from fewer samples tests nothing.")
+        if out is not None:
+            check_directory(out)
+        found, rows = _compute(n, seed, report), epsilon_example(_EPSILONS)
+        result = _result(found, rows)
+        files = _write(out, result, rows) if out is not None else []
+    if as_json:
+        show.write_json(result | {"files": [str(path) for path in files]})
+    else:
+        _show(found, rows, files)
+    if not result["holds"]:
+        raise typer.Exit(1)
+
+
+def _compute(n: int, seed: int, report: show.Report) -> list[Statement]:
+    from polyscore.theory import statements
+
+    found: list[Statement] = []
+    for statement in statements(n=n, seed=seed):
+        found.append(statement)
+        report(len(found), 9, statement.name)
+    return found
+
+
+def _result(found: list[Statement], rows: list[EpsilonRow]) -> dict[str, Any]:
+    return {
+        "holds": all(statement.holds for statement in found),
+        "statements": [statement.to_dict() for statement in found],
+        "epsilon": [row._asdict() for row in rows],
+    }
+
+
+def _write(out: Path, result: dict[str, Any], rows: list[EpsilonRow]) -> list[Path]:
+    import json
+
+    from polyscore import plots
+    from polyscore.files import write_text
+
+    plots.epsilon(out / "epsilon.png", rows)
+    return [write_text(out / "theory.json", json.dumps(result, indent=2) + "\n"), out / "epsilon.png"]
+
+
+def _show(found: list[Statement], rows: list[EpsilonRow], files: list[Path]) -> None:
+    from rich.table import Table
+
+    console = show.stdout()
+    table = Table(show_lines=True)
+    for name in ("statement", "predicted", "simulated", "error", "holds"):
+        table.add_column(name, justify="left" if name == "statement" else "right", no_wrap=name != "statement")
+    for s in found:
+        verdict = "[green]yes[/]" if s.holds else "[bold red]NO[/]"
+        error = f"{s.error:.1e}\n[dim]≤ {s.tolerance:.1e}[/]"
+        table.add_row(f"{s.name}\n[dim]{s.meaning}[/]", _text(s.predicted), _text(s.simulated), error, verdict)
+    console.print(table)
+    ends = [row for row in rows if row.epsilon in (min(_EPSILONS), 0.01, 0.1)]
+    for row in ends:
+        console.print(f"ε = {row.epsilon:g}: naive / exact variance {row.ode:.4g} by the ODE (the paper's law "
+                      f"{row.ode_law:.4g}), {row.sde:.4g} by the SDE", soft_wrap=True)  # fmt: skip
+    if files:
+        console.print("wrote " + ", ".join(map(str, files)), soft_wrap=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "\n".join(_text(row) for row in value)
+    if isinstance(value, list):
+        return " ".join(f"{number:.3f}" for number in value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Experiments: settings, published values, and what is computed beside them."""

@@ -1,0 +1,182 @@
+"""Multilayer perceptrons, many at once: every parameter has a leading model axis.
+
+G independent networks of one shape evaluate as one batched program, `(G, B, in) -> (G, B, out)`; models with other
+seeds, other data or other train sizes train side by side without knowing of each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from polyscore.errors import require
+from polyscore.rng import generator
+
+ACTIVATIONS = {
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "relu": nn.functional.relu,
+    "tanh": torch.tanh,
+}
+
+
+@contextmanager
+def matmul_precision(mode: str) -> Iterator[None]:
+    """Set float32 products to "highest" (float32) or "high" (TF32 on a GPU) for a while."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(mode)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class StackedMLP(nn.Module):
+    """G perceptrons: `depth` hidden layers of `width`, then a linear layer.
+
+    Args:
+        inputs, outputs: sizes of the first and last layer.
+        seeds: one per network; a network's start depends on its own seed alone.
+        width, depth, activation: the paper's are 512, 4 and SiLU.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        seeds: Sequence[int],
+        width: int = 512,
+        depth: int = 4,
+        activation: str = "silu",
+    ) -> None:
+        super().__init__()
+        require(width >= 1 and depth >= 1, "width and depth", "be at least 1", (width, depth))
+        require(activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(activation))
+        self.activation = activation
+        sizes = [inputs, *[width] * depth, outputs]
+        self.weights = nn.ParameterList(
+            nn.Parameter(_stack(seeds, layer, "weight", (a, b), a)) for layer, (a, b) in enumerate(_pairs(sizes))
+        )
+        self.biases = nn.ParameterList(
+            nn.Parameter(_stack(seeds, layer, "bias", (1, b), a)) for layer, (a, b) in enumerate(_pairs(sizes))
+        )
+
+    @property
+    def count(self) -> int:
+        """G, the number of networks."""
+        return len(self.weights[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, `(G, B, in) -> (G, B, out)`."""
+        act = ACTIVATIONS[self.activation]
+        layers = list(zip(self.weights, self.biases, strict=True))
+        for weight, bias in layers[:-1]:
+            x = act(torch.baddbmm(bias, x, weight))
+        return torch.baddbmm(layers[-1][1], x, layers[-1][0])
+
+
+def _pairs(sizes: list[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(sizes))
+
+
+def _stack(seeds: Sequence[int], layer: int, kind: str, shape: tuple[int, int], fan_in: int) -> Tensor:
+    """Uniform on +-1/sqrt(fan_in), PyTorch's own start of a linear layer; drawn on the CPU so that devices agree."""
+    bound = 1 / math.sqrt(fan_in)
+    draws = [torch.rand(*shape, generator=generator(seed, "init", kind, layer)) for seed in seeds]
+    return (2 * torch.stack(draws) - 1) * bound
+
+
+class ScoreNetwork:
+    """A trained noise predictor for A conditions, one shared network or one each, prepared for evaluation.
+
+    A shared network takes [t, x, onehot(condition)]: conditions differ only by a constant of the first layer, so all of
+    them share x and every later weight. A separate one takes [t, x]. Both become the same thing here:
+
+        h_1 = act(x first + t time + constant_a),   h_{l+1} = act(h_l hidden_l + bias_l),   eps = h last + bias,
+
+    with a leading axis of length 1 (shared) or A (separate) on everything but `constant`, which always has A.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], dim: int, activation: str) -> None:
+        first = weights[0].detach()
+        conditions = first.shape[1] - 1 - dim
+        self.dim, self.activation, self.shared = dim, activation, conditions > 0
+        self.conditions = conditions if self.shared else len(first)
+        self.time, self.first = first[:, 0], first[:, 1 : 1 + dim]  # (P, width), (P, d, width)
+        bias = biases[0].detach()[:, 0]
+        self.constant = first[0, 1 + dim :] + bias if self.shared else bias  # (A, width)
+        self.hidden = [weight.detach() for weight in weights[1:-1]]
+        self.hidden_biases = [bias.detach() for bias in biases[1:-1]]
+        self.last, self.last_bias = weights[-1].detach(), biases[-1].detach()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.first.device
+
+    @property
+    def width(self) -> int:
+        """Size of the hidden layers."""
+        return self.first.shape[-1]
+
+    def to(self, device: torch.device | str) -> ScoreNetwork:
+        """Move the parameters in place."""
+        for name in ("time", "first", "constant", "last", "last_bias"):
+            setattr(self, name, getattr(self, name).to(device))
+        self.hidden = [weight.to(device) for weight in self.hidden]
+        self.hidden_biases = [bias.to(device) for bias in self.hidden_biases]
+        return self
+
+    def pick(self, which: Sequence[int]) -> ScoreNetwork:
+        """Return a network for some of the conditions, in that order."""
+        picked = object.__new__(ScoreNetwork)
+        picked.__dict__.update(self.__dict__)
+        rows = torch.tensor(list(which), device=self.device)
+        picked.conditions, picked.constant = len(rows), self.constant[rows]
+        if not self.shared:
+            for name in ("time", "first", "last", "last_bias"):
+                setattr(picked, name, getattr(self, name)[rows])
+            picked.hidden = [weight[rows] for weight in self.hidden]
+            picked.hidden_biases = [bias[rows] for bias in self.hidden_biases]
+        return picked
+
+    def offsets(self, times: Tensor) -> Tensor:
+        """Return the first layer's constants at `times` `(T,)`, `(T, A, width)`: all that depends on time."""
+        return times[:, None, None].to(self.constant) * self.time + self.constant
+
+    def noise(self, x: Tensor, offset: Tensor, precision: torch.dtype | None = None) -> Tensor:
+        """Return the predicted noise of every condition, `(B, d), (A, width) -> (A, B, d)`.
+
+        Args:
+            precision: dtype of the hidden layers' operands; sums stay in float32. None is float32 throughout.
+        """
+        act = ACTIVATIONS[self.activation]
+        h = act(x @ self.first + offset[:, None])
+        low = precision or h.dtype
+        for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
+            h = act(_matmul(h.to(low), weight.to(low)) + bias)
+        return _matmul(h, self.last) + self.last_bias
+
+    def noise_at(self, x: Tensor, t: Tensor) -> Tensor:
+        """Return the predicted noise at one time or a batch of them, `(..., d), () or (...) -> (A, ..., d)`."""
+        flat = x.reshape(-1, self.dim)
+        if t.ndim == 0:
+            return self.noise(flat, self.offsets(t[None])[0]).view(self.conditions, *x.shape)
+        times = t.expand(x.shape[:-1]).reshape(-1)
+        act = ACTIVATIONS[self.activation]
+        h = act(flat @ self.first + times[:, None] * self.time[:, None] + self.constant[:, None])
+        for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
+            h = act(_matmul(h, weight) + bias)
+        return (_matmul(h, self.last) + self.last_bias).view(self.conditions, *x.shape)
+
+
+def _matmul(h: Tensor, weight: Tensor) -> Tensor:
+    """h @ weight with float32 sums; a shared weight makes one tall product of all conditions."""
+    if len(weight) == 1:
+        return (h.reshape(-1, h.shape[-1]) @ weight[0]).view(*h.shape[:-1], -1).float()
+    return (h @ weight).float()

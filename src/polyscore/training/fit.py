@@ -1,0 +1,181 @@
+"""`fit`: data in, a family of learned scores out. `fit_many`: many families at once, in one program."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra import Family
+from polyscore.distributions.learned import Ensemble
+from polyscore.errors import PolyscoreError, require
+from polyscore.nn.mlp import ScoreNetwork
+from polyscore.rng import derive
+from polyscore.training.files import build_family, read_tensors, write_tensors
+from polyscore.training.pools import Data, Pools, stack_pools
+from polyscore.training.recipe import Recipe
+from polyscore.training.trainer import Snapshot, Trainer
+
+Report = Callable[[int, int, float], None]
+_CHECK = 100  # steps between looks at the loss: each look waits for the device
+
+
+class DivergenceError(PolyscoreError):
+    """A loss that is no longer finite; the last good checkpoint is kept."""
+
+
+def fit(
+    data: Data,
+    *,
+    seed: int = 0,
+    members: int = 1,
+    recipe: Recipe | None = None,
+    device: torch.device | str | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    seconds: float | None = None,
+    progress: Report | None = None,
+    **options: Any,
+) -> Family:
+    """Train scores of every condition and return them as a family.
+
+    Args:
+        data: from condition to points `(n, d)`: arrays or tensors.
+        seed: of everything random.
+        members: train this many models with seeds of their own; conditions are then ensembles.
+        recipe: the training recipe; single fields may be given as options instead (`steps=`, `model=`, `width=` ...).
+        device: "cuda" or "cpu"; the GPU where there is one.
+        checkpoint: a file to save to every `checkpoint_every` steps; a training killed in between resumes from it, with
+            the result of an uninterrupted one.
+        seconds: stop after this much wall-clock time at the latest.
+        progress: called now and then with (step, steps, mean loss).
+    """
+    require(members >= 1, "members", "be at least 1", members)
+    seeds = [seed] if members == 1 else [derive(seed, "member", m) for m in range(members)]
+    families = fit_many(
+        [data] * members, seeds, recipe=recipe, device=device, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every, seconds=seconds, progress=progress, **options,
+    )  # fmt: skip
+    if members == 1:
+        return families[0]
+    together = {name: Ensemble([family.members[name] for family in families]) for name in families[0]}  # type: ignore[misc]
+    return Family(together, units=families[0].units)
+
+
+def fit_many(
+    datasets: Sequence[Data],
+    seeds: Sequence[int],
+    *,
+    recipe: Recipe | None = None,
+    device: torch.device | str | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    seconds: float | None = None,
+    progress: Report | None = None,
+    **options: Any,
+) -> list[Family]:
+    """Train one family for each dataset and seed, all in one program; see `fit`.
+
+    A family's result depends on its own data and seed, not on who shares the program.
+    """
+    require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
+    recipe = _recipe(recipe, options)
+    pools = stack_pools(datasets, recipe.standardise)
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    trainer = Trainer(pools, seeds, recipe, where)
+    keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
+    keeper.resume(trainer)
+    _train(trainer, keeper, checkpoint_every, seconds, progress)
+    return _families(trainer, pools)
+
+
+def _recipe(recipe: Recipe | None, options: dict[str, Any]) -> Recipe:
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    for name in options:
+        require(name in names, "an option of fit", f"be one of {', '.join(names)}", repr(name))
+    return dataclasses.replace(recipe or Recipe(), **options)
+
+
+def _train(trainer: Trainer, keeper: _Keeper, every: int, seconds: float | None, progress: Report | None) -> None:
+    """Step to the end, the time limit, or a diverging loss."""
+    started, steps = time.monotonic(), trainer.recipe.steps
+    losses = None
+    while trainer.step < steps:
+        losses = trainer.advance()
+        if trainer.step % _CHECK and trainer.step % every and trainer.step != steps:
+            continue
+        _stop_if_diverged(trainer, losses, keeper)
+        if progress:
+            progress(trainer.step, steps, losses.mean().item())
+        out_of_time = seconds is not None and time.monotonic() - started > seconds
+        if trainer.step % every == 0 or trainer.step == steps or out_of_time:
+            keeper.save(trainer)
+        if out_of_time:
+            return
+
+
+def _stop_if_diverged(trainer: Trainer, losses: Tensor, keeper: _Keeper) -> None:
+    bad = (~losses.isfinite()).nonzero().flatten().tolist()
+    if bad:
+        kept = f"The last good checkpoint, of step {keeper.saved}, is in {keeper.path}." if keeper.saved else ""
+        raise DivergenceError(
+            f"the loss must stay finite; network {bad[0]} gave {losses[bad[0]].item()} by step {trainer.step}. "
+            f"Lower learning_rate or standardise the data. {kept}".strip()
+        )
+
+
+class _Keeper:
+    """Saves snapshots of one training to a file, and recognises its own."""
+
+    def __init__(self, path: Path | None, recipe: Recipe, pools: Pools, seeds: Sequence[int]) -> None:
+        self.path, self.saved = path, 0
+        data = derive(0, pools.points.numpy().tobytes().hex() if path else "", pools.conditions)
+        # `steps` may be raised to train on; everything else must agree.
+        described = {key: value for key, value in recipe.to_dict().items() if key != "steps"}
+        self.about = {"kind": "training", "recipe": described, "seeds": list(map(int, seeds)), "data": str(data)}
+
+    def resume(self, trainer: Trainer) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        tensors, about = read_tensors(self.path)
+        step = int(about.pop("step", 0))
+        if about != self.about:
+            differing = [key for key in self.about if about.get(key) != self.about[key]]
+            raise PolyscoreError(
+                f"a checkpoint must belong to this training; {self.path} differs in {', '.join(differing)}. "
+                "Name another file, or delete it to start again."
+            )
+        trainer.restore(Snapshot(step, tensors))
+        self.saved = step
+
+    def save(self, trainer: Trainer) -> None:
+        if self.path is None:
+            return
+        snapshot = trainer.snapshot()
+        write_tensors(self.path, snapshot.tensors, {**self.about, "step": snapshot.step})
+        self.saved = snapshot.step
+
+
+def _families(trainer: Trainer, pools: Pools) -> list[Family]:
+    """Cut the stack into one family a model."""
+    recipe = trainer.recipe
+    weights, biases = trainer.parameters()
+    per_model = len(pools.conditions) if recipe.model == "separate" else 1
+    families = []
+    for m, seed in enumerate(trainer.seeds):
+        rows = slice(m * per_model, (m + 1) * per_model)
+        network = ScoreNetwork(
+            [w[rows].clone() for w in weights], [b[rows].clone() for b in biases], pools.dim, recipe.activation
+        )
+        units = (pools.shift[m], pools.scale[m]) if recipe.standardise else None
+        indices = {name: a for a, name in enumerate(pools.conditions)}
+        family = build_family(network, indices, recipe.schedule.to_dict(), units)
+        family.training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
+                           "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
+        families.append(family)
+    return families

@@ -1,0 +1,60 @@
+"""What decides the result of a training, in one place; the defaults are the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from polyscore.errors import require
+from polyscore.nn.mlp import ACTIVATIONS
+from polyscore.schedules import VP, Schedule, from_dict
+
+MODELS = ("conditional", "separate")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training recipe.
+
+    Attributes:
+        model: "conditional" (one network told the condition) or "separate" (one network a condition).
+        steps: optimiser steps.
+        batch: points per step and network; a conditional network takes batch // A of each of its A conditions.
+        learning_rate: of Adam, constant.
+        width, depth, activation: of the network.
+        schedule: noise schedule.
+        standardise: train on (x - mean) / std of all conditions together.
+        ema: decay of an exponential average of the weights, which then is the result; None keeps the last weights.
+    """
+
+    model: str = "conditional"
+    steps: int = 20_000
+    batch: int = 512
+    learning_rate: float = 2e-4
+    width: int = 512
+    depth: int = 4
+    activation: str = "silu"
+    schedule: Schedule = field(default_factory=VP)
+    standardise: bool = False
+    ema: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.model in MODELS, "model", f"be one of {', '.join(MODELS)}", repr(self.model))
+        require(
+            self.activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)
+        )
+        for name in ("steps", "batch", "width", "depth"):
+            require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
+        require(self.ema is None or 0 < self.ema < 1, "ema", "be a decay in (0, 1), or None", self.ema)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-ready description."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**plain, "schedule": self.schedule.to_dict()}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, object]) -> Recipe:
+        """Return the recipe that `to_dict` described."""
+        fields = dict(description)
+        return cls(**{**fields, "schedule": from_dict(fields["schedule"])})  # type: ignore[arg-type]

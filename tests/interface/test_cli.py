@@ -1,0 +1,190 @@
+"""The command line: right answers, clean refusals, nothing half-written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from polyscore import __version__
+from polyscore.cli import app
+from polyscore.demo import Sizes, run_demo
+from polyscore.errors import OutputError
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "family.yaml")
+SMALL = ["-n", "64", "-K", "4", "--steps", "20"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def sample(tmp_path: Path, expression: str, *options: str, out: str = "out.npz") -> Result:
+    return run("sample", EXAMPLE, expression, "--out", str(tmp_path / out), *SMALL, *options)
+
+
+def test_help_and_version_work_as_a_program() -> None:
+    program = Path(sys.executable).parent / "polyscore"
+    shown = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0 and "Traceback" not in shown.stderr
+    for word in ("demo", "sample", "theory", "Examples", "a1 * a2 / base"):
+        assert word in shown.stdout
+    assert run("--version").stdout.strip() == f"polyscore {__version__}"
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    code = "import sys, polyscore.cli; sys.exit(bool({'torch', 'matplotlib', 'numpy', 'yaml'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["demo", "sample", "theory"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    shown = run(command, "--help")
+    assert shown.exit_code == 0 and "Example" in shown.stdout
+
+
+def test_sample_writes_npz_plot_and_summary(tmp_path: Path) -> None:
+    result = sample(tmp_path, "a1 * a2 / base")
+    assert result.exit_code == 0, result.output
+    for word in ("lowest ESS", "unique ancestors", "log evidence", "exact -0.5513", "decays in every direction"):
+        assert word in result.stdout
+    with np.load(tmp_path / "out.npz") as data:
+        assert data["samples"].shape == (64, 2) and data["log_evidence"].shape == (64,)
+        assert json.loads(str(data["about"]))["exponents"] == {"a1": 1.0, "a2": 1.0, "base": -1.0}
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npz", "out.png"]
+
+
+def test_sample_json_is_pure_and_repeatable(tmp_path: Path) -> None:
+    first, second = (sample(tmp_path, "a1 * a2 / base", "--json", out=f"{k}.csv") for k in (1, 2))
+    summary = json.loads(first.stdout)
+    assert first.stderr == ""
+    assert summary["particles"] == 4 and summary["total"] == 1 and summary["seed"] == 0
+    assert json.loads(second.stdout)["mean"] == summary["mean"]
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    with (tmp_path / "1.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 64 and np.mean([float(row["x1"]) for row in rows]) == pytest.approx(
+        summary["mean"][0], abs=1e-5
+    )
+
+
+def test_sample_writes_parquet(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert sample(tmp_path, "a1 * a2 / base", out="out.parquet").exit_code == 0
+    assert pandas.read_parquet(tmp_path / "out.parquet").shape == (64, 2)
+
+
+def test_missing_parquet_writer_is_told_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = sample(tmp_path, "a1", out="out.parquet")
+    assert result.exit_code == 2 and "pip install 'polyscore[tables]'" in result.stderr
+
+
+def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
+    small = ["--steps", "20", "-n", "64", "--json", "--out", str(tmp_path / "x.npz")]
+    naive = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--naive", "--churn", "0", *small).stdout)
+    assert naive["sampler"].startswith("Denoise(steps=20, churn=0.0") and naive["log_evidence"] is None
+    published = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--published", "-K", "4", *small).stdout)
+    assert "clip=15.0" in published["sampler"] and "Published" in published["sampler"]
+
+
+def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("conditions: {a: {kind: gaussian, dim: 1}}")
+    result = run("sample", str(tmp_path / "one.yaml"), "a", *SMALL, "--out", str(tmp_path / "one.npz"))
+    assert result.exit_code == 0 and (tmp_path / "one.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("expression", "options", "parts"),
+    [
+        ("a1 * a2 / bse", [], ["must be one of", "'bse'", "Did you mean 'base'?", "  a1 * a2 / bse\n            ^"]),
+        ("a1 * (a2 / base", [], ["parenthesis must be closed", "^"]),
+        ("a1 * * a2", [], ["expected a condition", "'*'", "^"]),
+        ("", [], ["expected a condition"]),
+        ("a1 * a2 / base", ["-K", "0"], ["particles (K)", "at least 1", "got 0"]),
+        ("a1 * a2 / base", ["-n", "0"], ["n must", "got 0"]),
+        ("a1 * a2 / base", ["--steps", "0"], ["steps must", "got 0"]),
+        ("a1 * a2 / base", ["--churn", "-1"], ["churn must be at least 0", "-1"]),
+        ("a1 * a2 / base", ["--resampling", "magic"], ["resampling", "magic", "systematic"]),
+        ("a1 * a2 / base", ["--threshold", "2"], ["threshold", "2.0", "[0, 1]"]),
+        ("a1 / a2", [], ["W, the sum of the exponents,", "positive", "got 0", "raise the positive exponents"]),
+        ("a1 * a2 / base^1.5", [], ["must be normalisable", "grows along", "wider base"]),
+        ("a1", ["--naive", "--published"], ["must not be given together"]),
+        ("a1", ["--published", "--churn", "0"], ["--published must go with", "--churn"]),
+        ("a1", ["--device", "abacus"], ["--device must name a device", "'abacus'", "cpu"]),
+    ],
+)
+def test_bad_input_is_refused_cleanly(tmp_path: Path, expression: str, options: list[str], parts: list[str]) -> None:
+    result = sample(tmp_path, expression, *options, "--json")
+    assert result.exit_code == 2 and result.stdout == ""
+    for part in parts:
+        assert part in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("out", ["file.txt/out.npz", "out.xlsx", "folder.npz"])
+def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str) -> None:
+    (tmp_path / "file.txt").write_text("")
+    (tmp_path / "folder.npz").mkdir()
+    result = run("sample", EXAMPLE, "a1", "-n", "1000000", "--out", str(tmp_path / out))
+    assert result.exit_code == 2 and "must" in result.stderr and "got" in result.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file.txt", "folder.npz"]
+
+
+def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("conditions:\n  a: {kind: gaussian\n  b: 3\n")
+    result = run("sample", str(tmp_path / "bad.yaml"), "a", "--out", str(tmp_path / "out.npz"))
+    assert result.exit_code == 2 and "line 3" in result.stderr and "valid YAML" in result.stderr
+    assert run("sample", str(tmp_path / "none.yaml"), "a").exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml"]
+
+
+def test_an_unwritable_place_is_refused_by_every_command(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in ("demo", "theory"):
+        result = run(command, "--out", str(tmp_path / "file" / "below"))
+        assert result.exit_code == 2 and "must be writable" in result.stderr
+    with pytest.raises(OutputError, match="must be writable"):
+        run_demo(tmp_path / "file")
+
+
+def test_demo_writes_its_table_and_figures(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    demo = run_demo(
+        tmp_path / "demo", sizes=Sizes.quick(), progress=lambda done, total, what: steps.append((done, total))
+    )
+    names = sorted(path.name for path in (tmp_path / "demo").iterdir())
+    assert names == ["diversity.png", "figure1.png", "table.csv", "table.md"]
+    assert [(row.setting, row.particles) for row in demo.rows[:2]] == [
+        ("gaussian-factorized-id", 1),
+        ("gaussian-factorized-id", 4),
+    ]
+    assert demo.rows[0].published == (0.0354, 0.0056)
+    assert steps[-1][0] == steps[-1][1] and [done for done, _ in steps] == sorted(done for done, _ in steps)
+    with (tmp_path / "demo" / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8 and float(rows[0]["ours"]) == pytest.approx(demo.rows[0].ours)
+    # what the figure is about: without noise the different positions are the surviving ancestors, with it more
+    ode, sde = demo.diversity["ODE"], demo.diversity["SDE"]
+    assert ode["final"] == ode["final_ancestors"]
+    assert ode["positions"] == sorted(ode["positions"], reverse=True)
+    assert sde["final"][-1] > 1.5 * ode["final"][-1]
+
+
+def test_demo_and_theory_print_pure_json(tmp_path: Path) -> None:
+    demo = run("demo", "--quick", "--json", "--out", str(tmp_path / "demo"))
+    assert demo.stderr == "" and len(json.loads(demo.stdout)["rows"]) == 8
+    theory = run("theory", "--json", "-n", "400", "--out", str(tmp_path / "theory"))
+    result = json.loads(theory.stdout)
+    assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 9
+    assert json.loads((tmp_path / "theory" / "theory.json").read_text())["epsilon"] == result["epsilon"]

@@ -1,0 +1,191 @@
+"""The algebra: exponents add, cancel and scale; the parser says what the operators say."""
+
+import contextlib
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyscore as ps
+from cases import F64, compose, gaussian_family, points
+from polyscore.errors import CompositionError, ExpressionError, PolyscoreError
+
+P = gaussian_family(3)
+NAMES = ["a", "b", "base"]
+EXACT = [-2.0, -1.5, -1.0, -0.5, 0.25, 0.5, 1.0, 2.0, 3.0]  # sums and products of these are exact in binary
+
+
+# a random expression, as text and as the composition that Python's operators build
+def _leaf(name):
+    return name, P[name]
+
+
+def _power(pair, power, sign, bracket):
+    text, q = pair
+    shown = f"({power:g})" if bracket else f"{power:g}"
+    return f"({text}){sign}{shown}", q**power
+
+
+def _product(left, right, operator, space):
+    text = f"{left[0]}{space}{operator}{space}({right[0]})"
+    return text, left[1] * right[1] if operator == "*" else left[1] / right[1]
+
+
+expressions = st.recursive(
+    st.sampled_from(NAMES).map(_leaf),
+    lambda inner: st.one_of(
+        st.builds(_power, inner, st.sampled_from(EXACT), st.sampled_from(["^", "**", " ^ "]), st.booleans()),
+        st.builds(_product, inner, inner, st.sampled_from("*/"), st.sampled_from(["", " "])),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions)
+def test_the_parser_says_what_the_operators_say(pair):
+    text, q = pair
+    parsed = ps.parse(text, P)
+    assert parsed == q
+    assert hash(parsed) == hash(q)
+    assert parsed.total == pytest.approx(math.fsum(q.exponents.values()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(expressions)
+def test_the_repr_of_a_composition_parses_back(pair):
+    _, q = pair
+    if q.exponents:
+        assert ps.parse(repr(q), P).exponents == pytest.approx(q.exponents, rel=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(expressions, expressions, expressions)
+def test_group_laws(x, y, z):
+    x, y, z = x[1], y[1], z[1]
+    assert x * y == y * x
+    assert (x * y) * z == x * (y * z)
+    assert x * y / y == x
+    assert x / y == x * y**-1
+    assert (x * y) ** 2 == x**2 * y**2
+    assert (x**2) ** 0.5 == x
+    assert x**0 == x / x
+    assert (x**0).exponents == {}
+
+
+def test_the_design_example():
+    assert (P["a"] * P["b"] / P["base"]).exponents == {"a": 1.0, "b": 1.0, "base": -1.0}
+    assert (P["a"] * P["b"] / P["base"]).total == 1
+    assert ps.parse("(a * b)^0.5 / base", P).exponents == {"a": 0.5, "b": 0.5, "base": -1.0}
+    assert ps.parse("a**0.5", P) == P["a"] ** 0.5
+
+
+def test_equal_factors_merge_and_zero_exponents_vanish():
+    assert (P["a"] * P["a"]).exponents == {"a": 2.0}
+    assert (P["a"] * P["b"] / P["b"]).exponents == {"a": 1.0}
+    assert compose(P, a=1, b=0).exponents == {"a": 1.0}
+    assert (P["a"] / P["a"]).exponents == {}
+
+
+def test_what_cancels_up_to_rounding_has_cancelled_for_operators_and_parser_alike():
+    q = P["a"] * P["b"] ** 0.1 * P["b"] ** 0.2 / P["b"] ** 0.3
+    assert q.exponents == {"a": 1.0}
+    assert ps.parse("a * b^0.1 * b^0.2 / b^0.3", P).exponents == {"a": 1.0}
+
+
+def test_a_fraction_as_a_power():
+    assert ps.parse("a^1/2", P).exponents == {"a": 0.5}
+    assert ps.parse("a^(1/2) * b", P).exponents == {"a": 0.5, "b": 1.0}
+    assert ps.parse("a^2/b", P).exponents == {"a": 2.0, "b": -1.0}
+
+
+def test_a_chained_power_is_pythons_or_refused():
+    """Python reads a**2**3 as a**8; the parser may say so or refuse, but not say a^6."""
+    try:
+        q = ps.parse("a**2**3", P)
+    except ExpressionError:
+        return
+    assert q == P["a"] ** 2**3
+
+
+def test_division_by_zero_in_a_power_is_our_error():
+    with pytest.raises(PolyscoreError):
+        ps.parse("a^1/0", P)
+
+
+def test_names_with_signs_dots_and_quotes():
+    members = {name: ps.Gaussian() for name in ("CEBPE+ctrl", "x.1", "a-b", "T cell", "ü")}
+    family = ps.Family(members)
+    q = ps.parse('CEBPE+ctrl * x.1^2 / a-b * "T cell"^0.5 * "ü"', family)
+    assert q.exponents == {"CEBPE+ctrl": 1, "x.1": 2, "a-b": -1, "T cell": 0.5, "ü": 1}
+
+
+def test_base_composition():
+    family = ps.Family({name: ps.Gaussian() for name in ("a1", "a2", "a3", "base")})
+    q = ps.base_composition(family, base="base")
+    assert q.exponents == {"a1": 1, "a2": 1, "a3": 1, "base": -2}
+    assert q.total == 1
+    assert ps.base_composition(family, base="a2").exponents["a2"] == -2
+    two = ps.Family({name: ps.Gaussian() for name in ("base", "x")})
+    assert ps.base_composition(two).exponents == {"x": 1}
+    with pytest.raises(CompositionError, match="'base'"):
+        ps.base_composition(family, base="bas")
+
+
+def test_a_composition_is_immutable_under_the_operators():
+    q = P["a"] * P["b"]
+    before = dict(q.exponents)
+    _ = (q / P["a"], q**3, q * q)
+    assert q.exponents == before
+
+
+def test_a_family_is_a_mapping():
+    assert list(P) == NAMES
+    assert len(P) == 3
+    assert "a" in P
+    assert "c" not in P
+    assert dict(P)["a"] == P["a"]
+    assert P.get("c") is None
+
+
+def test_an_empty_composition_is_flat_or_refused_in_our_words():
+    """p / p is the constant 1: score 0, not normalisable; a bare torch or built-in error is neither."""
+    one = P["a"] / P["a"]
+    x = points(one, 4)
+    for ask, answer in ((one.score, torch.zeros_like(x)), (one.residual, torch.zeros(4, dtype=F64))):
+        try:
+            value = ask(x, 0.5)
+        except PolyscoreError:
+            continue
+        torch.testing.assert_close(value, answer)
+    with contextlib.suppress(PolyscoreError):
+        assert one.validity().proper is False
+
+
+@pytest.mark.parametrize("other", [2, "a", None])
+def test_only_compositions_multiply(other):
+    with pytest.raises(TypeError):
+        P["a"] * other
+    with pytest.raises(TypeError):
+        P["a"] / other
+
+
+@pytest.mark.parametrize("power", ["2", None, float("nan"), float("inf"), True])
+def test_only_finite_numbers_are_powers(power):
+    with pytest.raises(PolyscoreError):
+        P["a"] ** power
+
+
+def test_a_score_is_the_weighted_sum_and_the_gradient_of_the_log_density():
+    q = compose(P, a=1.5, b=-0.25, base=0.5)
+    x, t = points(q, 16).requires_grad_(), 0.3
+    expected = 1.5 * P["a"].score(x, t) - 0.25 * P["b"].score(x, t) + 0.5 * P["base"].score(x, t)
+    torch.testing.assert_close(q.score(x, t), expected)
+    torch.testing.assert_close(q.score(x, t), torch.autograd.grad(q.log_density(x, t).sum(), x)[0])
+
+
+def test_cancelling_factors_do_not_change_the_score():
+    x = points(P["a"], 16)
+    assert torch.equal((P["a"] * P["b"] / P["b"]).score(x, 0.2), P["a"].score(x, 0.2))

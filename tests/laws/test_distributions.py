@@ -1,0 +1,175 @@
+"""Distributions: score = gradient of log-density, densities integrate to 1, draws have the stated moments."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import polyscore as ps
+from cases import DISTRIBUTIONS, F64, SCHEDULES, within_standard_errors
+
+every = pytest.mark.parametrize("part", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+LEVELS = [(1.0, 0.0), (0.99, 0.05), (0.7, 0.6), (0.2, 0.98), (0.0, 1.0), (0.5, 2.0)]  # alpha^2 + sigma^2 = 1 or not
+
+
+def normals(part, n, seed=0, dtype=F64, scale=2.0):
+    return scale * torch.randn(n, part.dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def gradient(part, x, alpha, sigma):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(part.log_prob(x, alpha, sigma).sum(), x)[0]
+
+
+def components(part):
+    """Weights, means, covariances as NumPy arrays."""
+    weights = part.weights.numpy() if isinstance(part, ps.Mixture) else np.ones(1)
+    return weights, part.components.means.numpy(), part.components.covariances.numpy()
+
+
+def reference_log_prob(part, x, alpha, sigma):
+    """Sum of component densities with a NumPy inverse and determinant each, in float64."""
+    weights, means, covs = components(part)
+    density = np.zeros(len(x))
+    for w, mean, cov in zip(weights, means, covs, strict=True):
+        noised = alpha**2 * cov + sigma**2 * np.eye(part.dim)
+        gap = x - alpha * mean
+        exponent = -0.5 * np.einsum("ni,ij,nj->n", gap, np.linalg.inv(noised), gap)
+        density += w * np.exp(exponent) / math.sqrt((2 * math.pi) ** part.dim * np.linalg.det(noised))
+    return np.log(density)
+
+
+@every
+@pytest.mark.parametrize("alpha, sigma", LEVELS)
+def test_score_is_the_gradient(part, alpha, sigma):
+    x = normals(part, 64)
+    torch.testing.assert_close(part.score(x, alpha, sigma), gradient(part, x, alpha, sigma), rtol=1e-9, atol=1e-9)
+
+
+@every
+@pytest.mark.parametrize("alpha, sigma", LEVELS)
+def test_float32_score_and_density_agree_with_float64(part, alpha, sigma):
+    x = normals(part, 64, dtype=torch.float32)
+    score, log_prob = part.score(x, alpha, sigma), part.log_prob(x, alpha, sigma)
+    assert score.dtype == log_prob.dtype == torch.float32
+    torch.testing.assert_close(score.double(), part.score(x.double(), alpha, sigma), rtol=2e-4, atol=2e-4)
+    torch.testing.assert_close(log_prob.double(), part.log_prob(x.double(), alpha, sigma), rtol=2e-5, atol=2e-4)
+    torch.testing.assert_close(score, gradient(part, x, alpha, sigma), rtol=2e-4, atol=2e-4)
+
+
+@every
+@pytest.mark.parametrize("alpha, sigma", LEVELS)
+def test_log_prob_against_numpy_inverses(part, alpha, sigma):
+    x = normals(part, 64, scale=1.0)
+    expected = reference_log_prob(part, x.numpy(), alpha, sigma)
+    torch.testing.assert_close(part.log_prob(x, alpha, sigma), torch.from_numpy(expected), rtol=1e-9, atol=1e-9)
+
+
+@every
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_batch_of_times_is_the_loop_over_times(part, schedule):
+    t = torch.tensor([1e-5, 0.1, 0.33, 0.8, 0.999], dtype=F64)
+    x = torch.stack([normals(part, 5, seed) for seed in range(4)])  # (4, 5, d)
+    alpha, sigma = schedule.alpha(t), schedule.sigma(t)
+    scores, logs = part.score(x, alpha, sigma), part.log_prob(x, alpha, sigma)
+    assert scores.shape == x.shape
+    assert logs.shape == x.shape[:-1]
+    for i in range(len(t)):
+        torch.testing.assert_close(scores[:, i], part.score(x[:, i], alpha[i].item(), sigma[i].item()))
+        torch.testing.assert_close(logs[:, i], part.log_prob(x[:, i], alpha[i].item(), sigma[i].item()))
+
+
+@pytest.mark.parametrize("alpha, sigma", LEVELS)
+@pytest.mark.parametrize("name", [name for name, part in DISTRIBUTIONS.items() if part.dim <= 2])
+def test_density_integrates_to_one(name, alpha, sigma):
+    part = DISTRIBUTIONS[name]
+    axis = torch.linspace(-22, 22, 701 if part.dim == 2 else 20_001, dtype=F64)
+    step = (axis[1] - axis[0]).item()
+    grid = torch.cartesian_prod(*[axis] * part.dim).reshape(-1, part.dim)
+    mass = sum(part.log_prob(chunk, alpha, sigma).exp().sum().item() for chunk in grid.split(1 << 18))
+    assert mass * step**part.dim == pytest.approx(1, abs=1e-6)
+
+
+@every
+def test_sample_moments(part):
+    """Mean and second moments of 40,000 draws within 5.5 standard errors: under 4e-8 each, about 5e-6 over all."""
+    weights, means, covs = components(part)
+    mean = weights @ means
+    second = np.einsum("k,kij->ij", weights, covs + np.einsum("ki,kj->kij", means, means))
+    x = part.sample(40_000, seed=3, dtype=F64)
+    within_standard_errors(x, mean, 5.5)
+    products = torch.einsum("ni,nj->nij", x, x)
+    within_standard_errors(products, second, 5.5)
+    if isinstance(part, ps.Mixture):  # a third moment, which only the right pairing of weights and covariances gives
+        cubes = means**3 + 3 * means * np.diagonal(covs, axis1=1, axis2=2)
+        within_standard_errors(x**3, weights @ cubes, 5.5)
+
+
+@every
+def test_draws_belong_to_their_seed(part):
+    state = torch.random.get_rng_state()
+    first = part.sample(50, seed=1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert first.shape == (50, part.dim)
+    assert first.dtype == torch.float32
+    assert torch.equal(first, part.sample(50, seed=1))
+    assert not torch.equal(first, part.sample(50, seed=2))
+
+
+def test_noised_draws_have_the_noised_density():
+    """E[exp] test: the mean of p_t(alpha x + sigma z) equals the integral of p_t^2. 5.5 standard errors: 4e-8."""
+    part, alpha, sigma = DISTRIBUTIONS["mixture-2-own"], 0.7, 0.6
+    z = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
+    values = part.log_prob(alpha * part.sample(100_000, seed=2, dtype=F64) + sigma * z, alpha, sigma).exp()
+    axis = torch.linspace(-14, 14, 401, dtype=F64)
+    density = part.log_prob(torch.cartesian_prod(axis, axis), alpha, sigma).exp()
+    within_standard_errors(values[:, None], (density**2).sum().item() * (axis[1] - axis[0]).item() ** 2, 5.5)
+
+
+@pytest.mark.parametrize("distance", [50.0, 500.0])
+def test_a_mixture_far_from_its_components_stays_finite(distance):
+    part = DISTRIBUTIONS["mixture-2-own"]
+    x = torch.tensor([[distance, -distance], [-distance, 0.3 * distance]])
+    assert bool(part.score(x).isfinite().all())
+    assert bool(part.log_prob(x).isfinite().all())
+    torch.testing.assert_close(part.score(x).double(), part.score(x.double()), rtol=1e-3, atol=1e-3)
+
+
+def test_cov_shapes_mean_the_same():
+    full = ps.Gaussian(mean=[1, 2, 3], cov=[[2, 0, 0], [0, 2, 0], [0, 0, 2]])
+    for other in (ps.Gaussian(mean=[1, 2, 3], cov=2.0), ps.Gaussian(mean=[1, 2, 3], cov=[2, 2, 2])):
+        assert torch.equal(full.cov, other.cov)
+    assert ps.Gaussian().dim == 2
+    assert ps.Gaussian(dim=5).dim == 5
+    assert ps.Gaussian(cov=np.eye(4)).dim == 4
+    assert torch.equal(ps.Gaussian().mean, torch.zeros(2, dtype=F64))
+
+
+def test_the_input_array_is_not_shared():
+    mean = torch.zeros(2, dtype=F64)
+    part = ps.Gaussian(mean=mean)
+    mean += 5
+    assert torch.equal(part.mean, torch.zeros(2, dtype=F64))
+
+
+def test_precision_is_the_inverse():
+    part = DISTRIBUTIONS["gaussian-4-full"]
+    torch.testing.assert_close(part.precision @ part.cov, torch.eye(4, dtype=F64))
+
+
+def test_a_mixture_of_one_is_a_gaussian():
+    x = normals(DISTRIBUTIONS["gaussian-3-full"], 32)
+    one = DISTRIBUTIONS["gaussian-3-full"]
+    mixture = ps.Mixture(one.mean[None], cov=one.cov)
+    torch.testing.assert_close(mixture.log_prob(x, 0.6, 0.8), one.log_prob(x, 0.6, 0.8))
+    torch.testing.assert_close(mixture.score(x, 0.6, 0.8), one.score(x, 0.6, 0.8))
+
+
+def test_a_component_of_weight_zero_is_not_there():
+    x = torch.randn(32, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+    two = ps.Mixture([[0, 0, 1], [1, 2, 0]], cov=[0.5, 0.7], weights=[0.3, 0.7])
+    more = ps.Mixture([[0, 0, 1], [1, 2, 0], [0, 1, 0], [0, 0, 0]], cov=[0.5, 0.7, 0.1, 9.0], weights=[0.3, 0.7, 0, 0])
+    torch.testing.assert_close(more.log_prob(x), two.log_prob(x))
+    torch.testing.assert_close(more.score(x), two.score(x))
+    assert len(more.sample(1000).unique(dim=0)) == 1000
