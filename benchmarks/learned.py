@@ -1,4 +1,4 @@
-"""Learned scores: the plain algorithm of the paper and this library in one run, with seconds, ratio and distance to the floor.
+"""Learned scores: the plain algorithm of the paper and this library in one run: seconds, ratio, distance to the floor.
 
     python benchmarks/learned.py                 # on a GPU: the paper's sizes (about three minutes)
     python benchmarks/learned.py --small         # on a CPU: the same program, scaled down
@@ -10,6 +10,7 @@ that a large fp16 product reaches there; for training, the same products three t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import platform
@@ -46,7 +47,7 @@ def _sync() -> None:
 
 def plain_network(device: str) -> nn.Module:
     sizes = [6, 512, 512, 512, 512]
-    layers = [m for a, b in zip(sizes[:-1], sizes[1:]) for m in (nn.Linear(a, b), nn.SiLU())]
+    layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.SiLU())]
     return nn.Sequential(*layers, nn.Linear(512, 2)).to(device)
 
 

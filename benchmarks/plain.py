@@ -1,4 +1,4 @@
-"""The plain algorithm: vectorised torch, float32, one tensor operation at a time. What every ratio here is taken against.
+"""The plain algorithm: vectorised torch, float32, one tensor operation at a time. Every ratio here is taken against it.
 
 Written from the paper's description: Euler-Maruyama on 500 equal steps, the residual at the new point, its rate clipped
 at 15, systematic resampling of every swarm at every step, one output slot drawn at random.

@@ -46,8 +46,13 @@ def check_file(path: Path | str, endings: tuple[str, ...]) -> Path:
 def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place in one step; return `path`."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise OutputError(
+            f"an output path must be writable; got {str(path)!r} ({error.strerror}). Choose another."
+        ) from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -59,6 +64,15 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def write_bytes(path: Path | str, content: bytes) -> Path:
+    """Write bytes atomically."""
+    return write_atomically(path, lambda temporary: _write_bytes(temporary, content))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def write_text(path: Path | str, text: str) -> Path:

@@ -35,9 +35,9 @@ def _curve(q: Composition, churn: float, particles: Sequence[int], swarms: int, 
 def _trace(q: Composition, churn: float, particles: int, swarms: int, steps: int, seed: int) -> Curve:
     settings = Settings(particles, steps, churn, 1, Balanced(), Systematic())
     plan = make_plan(q, settings, seed, torch.empty(0))
-    counts = [(plan.times[state.step].item(), *_count(state)) for state in iterate(plan, 0, swarms)]
-    t, positions, ancestors = (list(column) for column in zip(*counts, strict=True))
-    return {"t": t, "positions": positions, "ancestors": ancestors}
+    counts = [(t.item(), *_count(state)) for t, state in zip(plan.times, iterate(plan, 0, swarms), strict=True)]
+    times, positions, ancestors = (list(column) for column in zip(*counts, strict=True))
+    return {"t": times, "positions": positions, "ancestors": ancestors}
 
 
 def _count(state: State) -> tuple[float, float]:

@@ -114,7 +114,7 @@ class NetworkCondition:
 
     def __init__(self, group: Network, index: int, event: tuple[int, ...]) -> None:
         self.group, self.index, self.event = group, index, event
-        self.schedule = group.schedule
+        self.schedule: Schedule = group.schedule
 
     def score(self, x: Tensor, t: Tensor) -> Tensor:
         """Return the score, like x."""
@@ -129,7 +129,9 @@ class Ensemble:
         schedules = [member.schedule for member in members]
         if any(schedule != schedules[0] for schedule in schedules):
             raise CompositionError(f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}.")
-        self.members, self.schedule, self.event = list(members), schedules[0], members[0].event
+        self.members = list(members)
+        self.schedule: Schedule = schedules[0]
+        self.event: tuple[int, ...] = members[0].event
 
     def scores(self, x: Tensor, t: Tensor) -> Tensor:
         """Return every model's score, `(models, *x.shape)`."""

@@ -1,1 +1,1 @@
-"""Experiments: settings, published values, and what is computed beside them."""
+"""Experiments: what to compute (cells), where results live (store), who computes them (runner), and reports."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from polyscore.errors import require
 from polyscore.rng import generator
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": nn.functional.silu,
     "gelu": nn.functional.gelu,
     "relu": nn.functional.relu,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ from torch import Tensor
 
 from polyscore.algebra import Family
 from polyscore.distributions.learned import Network, NetworkCondition
-from polyscore.errors import OutputError, PolyscoreError
+from polyscore.errors import PolyscoreError
+from polyscore.files import write_bytes, write_text
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import from_dict
 
@@ -25,30 +24,12 @@ class FileError(PolyscoreError):
     """A model file that is damaged, foreign, or of another version."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: temporary file, fsync, rename."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise OutputError(f"the path must be writable; got {path} ({error.strerror}). Choose another.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write one safetensors file with a JSON description in its header."""
     from safetensors.torch import save as to_bytes
 
     packed = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_atomically(path, to_bytes(packed, metadata={"polyscore": json.dumps(about)}))
+    write_bytes(path, to_bytes(packed, metadata={"polyscore": json.dumps(about)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -88,7 +69,7 @@ def save(family: Family, path: str | Path) -> Path:
         "shared": network.shared, "activation": network.activation, "training": getattr(family, "training", {}),
     }  # fmt: skip
     write_tensors(path, tensors, about)
-    write_atomically(path.with_suffix(".json"), (json.dumps(about, indent=2) + "\n").encode())
+    write_text(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
     return path
 
 
@@ -112,7 +93,8 @@ def _rebuild(tensors: dict[str, Tensor], about: dict[str, Any], device: torch.de
     depth = sum(name.startswith("hidden.") for name in tensors)
     network.__dict__.update(
         dim=about["event"][0], activation=about["activation"], shared=about["shared"],
-        conditions=len(tensors["constant"]), **{n: tensors[n] for n in ("time", "first", "constant", "last", "last_bias")},
+        conditions=len(tensors["constant"]),
+        **{name: tensors[name] for name in ("time", "first", "constant", "last", "last_bias")},
         hidden=[tensors[f"hidden.{i}"] for i in range(depth)],
         hidden_biases=[tensors[f"hidden_bias.{i}"] for i in range(depth)],
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
     loss = mean over the batch of |eps_hat(alpha_t x_0 + sigma_t eps, t) - eps|^2,     t uniform on [0, 1].
 
-Random numbers come in pages drawn by one generator a model, so that a model's result depends on its own seed only, and a
-training resumed at any step sees the numbers it would have seen.
+Random numbers come in pages drawn by one generator a network, so that a model's result depends on its own seed only,
+and a training resumed at any step sees the numbers it would have seen.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the whole state on the CPU."""
-        tensors = {f"parameter.{i}": p for i, p in enumerate(self.network.parameters())}
+        tensors: dict[str, Tensor] = {f"parameter.{i}": p for i, p in enumerate(self.network.parameters())}
         for i, p in enumerate(self.network.parameters()):
             for key, value in self.optimiser.state.get(p, {}).items():
                 tensors[f"adam.{i}.{key}"] = value

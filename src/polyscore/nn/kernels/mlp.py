@@ -7,8 +7,8 @@ to itself PyTorch sends every SiLU and the wide first layer through memory once 
     middle:  h' = silu(h W + b)                         bias and SiLU in the product's epilogue
     final:   silu(h W + b) last, per tile of columns    the widest activation never reaches memory
 
-silu(z) = y + y tanh(y) with y = z / 2, one special function for two values instead of two for one; the halves are folded
-into weights and biases, exactly, since 1/2 is a power of two. Needs a Hopper GPU or newer, for its copy engine.
+silu(z) = y + y tanh(y) with y = z / 2, one special function for two values instead of two for one; the halves are
+folded into weights and biases, exactly, since 1/2 is a power of two. Needs a Hopper GPU or newer, for its copy engine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _silu_of_double(y):
 
 @triton.jit
 def _first_kernel(x_ptr, first_ptr, offset_ptr, out_ptr, rows, first_stride, CONDITIONS: tl.constexpr,
-                  DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr):  # fmt: skip
+                  DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+                  BLOCK_COLS: tl.constexpr):  # fmt: skip
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     col = tl.program_id(1) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
     inside = row < rows

@@ -1,0 +1,138 @@
+"""An experiment and its cells, in plain dataclasses: what computes them must run where pydantic is missing.
+
+A cell is one number of a table before averaging: (setting, models, train size, run, K, target). Its key is a hash of
+its coordinates and of everything in the experiment that changes a result, so a result is found again exactly when it
+would be computed again the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+ANALYTIC = "analytic"
+COMPOSITION = "composition"
+
+# Raise this when a change of the code changes results: old records are then no longer found.
+RESULTS_VERSION = 1
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of a JSON-ready value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Everything that changes a result and is shared by the cells of an experiment; the defaults are the paper's.
+
+    Attributes:
+        swarms, steps, clip: of the sampler; a clip of None is none.
+        corrected: False is the paper's sampler to the letter; True ours (trapezoid weights, right start).
+        churn: 1 the SDE, 0 the ODE.
+        reference: "paper" (closed form; rejection or importance for mixtures) or "exact" (closed form or grid).
+        projections: of sliced W2.
+        precision: "auto" (fp16 tensor cores on a GPU), "tf32" or "float32"; training is TF32 on a GPU in any case.
+        train_steps, batch, learning_rate, width, depth: of training.
+        first_seed: run r uses seed first_seed + r.
+    """
+
+    swarms: int = 5000
+    steps: int = 500
+    clip: float | None = 15.0
+    corrected: bool = False
+    churn: float = 1.0
+    reference: str = "paper"
+    projections: int = 2000
+    precision: str = "auto"
+    train_steps: int = 20_000
+    batch: int = 512
+    learning_rate: float = 2e-4
+    width: int = 512
+    depth: int = 4
+    first_seed: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {"results_version": RESULTS_VERSION, **dataclasses.asdict(self)}
+
+    @property
+    def key(self) -> str:
+        """Hash of the description."""
+        return digest(self.to_dict())
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One result: a trained or analytic model of one run, sampled at one K, against its reference.
+
+    Attributes:
+        models: "conditional", "separate" or "analytic".
+        train_size: points per condition; 0 for analytic.
+        target: "composition", or the name of one condition sampled by itself.
+    """
+
+    setting: str
+    models: str
+    train_size: int
+    run: int
+    particles: int
+    target: str = COMPOSITION
+
+    def key(self, protocol: Protocol) -> str:
+        """Return the hash under which the store keeps this cell."""
+        return digest([protocol.key, *dataclasses.astuple(self)])
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table to fill: one setting, one kind of model, all train sizes, particle counts and runs.
+
+    Attributes:
+        conditions_alone: also sample every learned condition by itself, at the largest train size.
+    """
+
+    setting: str
+    models: str = "conditional"
+    train_sizes: tuple[int, ...] = (100, 1000, 10_000)
+    particles: tuple[int, ...] = (1, 4, 16, 64, 256)
+    runs: int = 30
+    analytic: bool = True
+    conditions_alone: bool = True
+    protocol: Protocol = field(default_factory=Protocol)
+
+    @property
+    def name(self) -> str:
+        """Setting and kind of model, as the paper's tables are named."""
+        return f"{self.setting}-{self.models}"
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield every cell, small particle counts first: they cost least and say most."""
+        for particles in sorted(self.particles):
+            for run in range(self.runs):
+                if self.analytic:
+                    yield Cell(self.setting, ANALYTIC, 0, run, particles)
+                for size in self.train_sizes:
+                    yield Cell(self.setting, self.models, size, run, particles)
+        if self.conditions_alone and self.train_sizes:
+            for run in range(self.runs):
+                for condition in ("a1", "a2", "base"):
+                    yield Cell(self.setting, self.models, max(self.train_sizes), run, 1, condition)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `from_dict` is its inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any]) -> Experiment:
+        """Return the experiment that `to_dict` described."""
+        fields = dict(description)
+        protocol = Protocol(**fields.pop("protocol", {}))
+        for name in ("train_sizes", "particles"):
+            if name in fields:
+                fields[name] = tuple(fields[name])
+        return cls(**fields, protocol=protocol)

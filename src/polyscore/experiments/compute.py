@@ -1,0 +1,132 @@
+"""Computing cells: train the models of an experiment together, then sample and measure each cell on its own.
+
+A cell's random numbers come from its own coordinates and run seed: alone or in the sweep, it is the same.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import polyscore
+from polyscore.algebra import Composition, Family, base_composition
+from polyscore.errors import DegeneracyWarning
+from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Protocol
+from polyscore.experiments.papers.settings import setting
+from polyscore.metrics import mmd2, sliced_wasserstein
+from polyscore.rng import derive
+from polyscore.samplers import FeynmanKac, Run
+from polyscore.targets import exact
+from polyscore.training import fit_many
+
+Model = tuple[str, str, int, int]  # setting, models, train size, run
+
+_LOW_ESS = 500
+
+
+def model_of(cell: Cell) -> Model:
+    """Return which trained model a cell needs."""
+    return (cell.setting, cell.models, cell.train_size, cell.run)
+
+
+def train(
+    models: Sequence[Model],
+    protocol: Protocol,
+    device: str,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> dict[Model, Family]:
+    """Train models of one setting and kind as one program; analytic ones need none."""
+    if not models:
+        return {}
+    name, kind = models[0][:2]
+    if kind == ANALYTIC:
+        return {model: setting(name) for model in models}
+    families = fit_many(
+        [training_data(model, protocol) for model in models],
+        [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
+        model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
+        width=protocol.width, depth=protocol.depth, device=device, progress=progress,
+    )  # fmt: skip
+    return dict(zip(models, families, strict=True))
+
+
+def training_data(model: Model, protocol: Protocol) -> dict[str, Tensor]:
+    """Return a model's pools: `train_size` points per condition, drawn once from the run's seed."""
+    name, _, size, run = model
+    seed = protocol.first_seed + run
+    return {
+        condition: member.sample(size, seed=derive(seed, "data", name, condition, size))  # type: ignore[union-attr]
+        for condition, member in setting(name).members.items()
+    }
+
+
+def compute(cell: Cell, family: Family, protocol: Protocol, device: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """Sample one cell and measure it; returns its results and where they come from."""
+    started = time.perf_counter()
+    family.to(precision=protocol.precision)
+    run = sample(cell, family, protocol, device)
+    reference = reference_of(cell, protocol).to(run.samples)
+    seed = _seed(cell, protocol, "projections")
+    results = {
+        "sw2": sliced_wasserstein(run.samples, reference, protocol.projections, seed),
+        "mmd2": mmd2(run.samples, reference),
+        "clipped": run.clipped_fraction,
+        "ancestors": run.unique_ancestors.float().mean().item(),
+        "ess": run.ess.float().mean().item(),
+    }
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
+    about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
+             "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
+    return {key: float(f"{value:.6g}") for key, value in results.items()}, about
+
+
+def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:
+    """Run the protocol's sampler on one cell."""
+    q = target_of(cell, family)
+    if protocol.corrected:
+        sampler = FeynmanKac(cell.particles, protocol.steps, protocol.clip, protocol.churn)
+    else:
+        sampler = FeynmanKac.published(cell.particles, protocol.steps, protocol.clip)
+    with warnings.catch_warnings():
+        # Out of distribution, collapse is what the table is about; it is recorded as `ess` and `ancestors`.
+        warnings.simplefilter("ignore", DegeneracyWarning)
+        return sampler.sample(q, protocol.swarms, _seed(cell, protocol, "sample"), device=device)
+
+
+def target_of(cell: Cell, family: Family) -> Composition:
+    """Return what a cell samples: the base composition, or one condition alone."""
+    return base_composition(family) if cell.target == COMPOSITION else family[cell.target]
+
+
+def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
+    """Return the reference points of a cell; an importance reference of low ESS is drawn again."""
+    family = setting(cell.setting)
+    method = _method(cell, protocol)
+    target = exact(target_of(cell, family), method)
+    for attempt in range(10):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegeneracyWarning)
+            points = target.sample(protocol.swarms, _seed(cell, protocol, "reference", attempt))
+        if target.ess >= _LOW_ESS:
+            break
+    return points
+
+
+def _method(cell: Cell, protocol: Protocol) -> str | None:
+    """The paper's references: closed form for Gaussians, rejection or importance for mixtures."""
+    if protocol.reference == "exact" or not cell.setting.startswith("mixture"):
+        return None
+    if cell.target != COMPOSITION:
+        return "rejection"
+    return "rejection" if cell.setting.endswith("-id") else "product importance"
+
+
+def _seed(cell: Cell, protocol: Protocol, *purpose: object) -> int:
+    """A seed that belongs to one cell and purpose."""
+    place = (cell.setting, cell.models, cell.train_size, cell.particles, cell.target)
+    return derive(protocol.first_seed + cell.run, *place, *purpose)
