@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -104,15 +105,21 @@ def target_of(cell: Cell, family: Family) -> Composition:
 
 
 def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
-    """Return the reference points of a cell; an importance reference of low ESS is drawn again."""
-    family = setting(cell.setting)
-    method = _method(cell, protocol)
-    target = exact(target_of(cell, family), method)
+    """Return the reference points of a cell's run: one draw serves all its train sizes and particle counts."""
+    return _reference(cell.setting, cell.target, cell.run, protocol)
+
+
+@lru_cache(maxsize=64)
+def _reference(name: str, target: str, run: int, protocol: Protocol) -> Tensor:
+    """Draw a reference; one by importance whose ESS is low is drawn again."""
+    cell = Cell(name, ANALYTIC, 0, run, 1, target)
+    source = exact(target_of(cell, setting(name)), _method(cell, protocol))
     for attempt in range(10):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DegeneracyWarning)
-            points = target.sample(protocol.swarms, _seed(cell, protocol, "reference", attempt))
-        if target.ess >= _LOW_ESS:
+            seed = derive(protocol.first_seed + run, name, target, "reference", attempt)
+            points = source.sample(protocol.swarms, seed)
+        if source.ess >= _LOW_ESS:
             break
     return points
 

@@ -6,10 +6,12 @@ seeds, other data or other train sizes train side by side without knowing of eac
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,12 @@ def matmul_precision(mode: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@lru_cache(maxsize=1)
+def has_triton() -> bool:
+    """Whether Triton is there; it comes with PyTorch's GPU builds."""
+    return importlib.util.find_spec("triton") is not None
 
 
 class StackedMLP(nn.Module):
@@ -73,11 +81,17 @@ class StackedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs, `(G, B, in) -> (G, B, out)`."""
-        act = ACTIVATIONS[self.activation]
         layers = list(zip(self.weights, self.biases, strict=True))
         for weight, bias in layers[:-1]:
-            x = act(torch.baddbmm(bias, x, weight))
+            x = self._layer(x, weight, bias)
         return torch.baddbmm(layers[-1][1], x, layers[-1][0])
+
+    def _layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.is_cuda and self.activation == "silu" and has_triton():
+            from polyscore.nn.kernels.activation import bias_silu
+
+            return bias_silu(torch.bmm(x, weight), bias)
+        return ACTIVATIONS[self.activation](torch.baddbmm(bias, x, weight))
 
 
 def _pairs(sizes: list[int]) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from polyscore.nn.mlp import ScoreNetwork
+from polyscore.nn.mlp import ScoreNetwork, has_triton
 
 
 def available(network: ScoreNetwork, device: torch.device) -> bool:
@@ -13,8 +13,4 @@ def available(network: ScoreNetwork, device: torch.device) -> bool:
         return False
     if network.width % 64 or network.width < 64 or network.dim > 64:
         return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return torch.cuda.get_device_capability(device)[0] >= 9
+    return has_triton() and torch.cuda.get_device_capability(device)[0] >= 9

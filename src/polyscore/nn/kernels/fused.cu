@@ -28,19 +28,22 @@
 #ifndef CLUSTER
 #define CLUSTER 2  // blocks that share one reading of the weights: 1 or 2
 #endif
+#ifndef DEPTH
+#define DEPTH 32  // k of one slot: 32 or 64; the ring is 96 KB either way
+#endif
 #ifndef TURN
-#define TURN 2  // slots a warpgroup multiplies before the other's turn: 1 or 2 (ring of three), 0 for no turns
+#define TURN (128 / DEPTH)  // slots a warpgroup multiplies before the other's turn, fewer than the ring has; 0: no turns
 #endif
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int WIDTH = 512, CHUNK = 256, DEPTH = 64;        // depth: k of one slot
+constexpr int WIDTH = 512, CHUNK = 256;
 constexpr int CHUNKS = WIDTH / CHUNK, STEPS = WIDTH / DEPTH;
 constexpr int ROWS = 64, TILE = 2 * ROWS;                  // of a warpgroup, of a block
-constexpr int SLOTS = 3, SLOT_BYTES = CHUNK * DEPTH * 2;
-constexpr int PANEL_BYTES = ROWS * DEPTH * 2;              // 64 rows x 64 columns of h
-constexpr int H_BYTES = STEPS * PANEL_BYTES;               // h of one warpgroup
+constexpr int SLOTS = 192 / DEPTH, SLOT_BYTES = CHUNK * DEPTH * 2;
+constexpr int PANEL_BYTES = ROWS * 128;                    // 64 rows x 64 columns of h
+constexpr int H_BYTES = WIDTH / 64 * PANEL_BYTES;          // h of one warpgroup
 constexpr int RING_AT = 2 * H_BYTES, FULL_AT = RING_AT + SLOTS * SLOT_BYTES, EMPTY_AT = FULL_AT + 8 * SLOTS;
 constexpr int OUT_BLOCKS = (DIM + 7) / 8;                  // columns of the last layer in eights
 constexpr int UNROLL = DIM < 4 ? DIM : 1;
@@ -70,7 +73,7 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 rank) {
 #else
     asm volatile(
         "{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n"
-        " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+        " mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
         "r"(rank)
         : "memory");
 #endif
@@ -123,9 +126,10 @@ __device__ __forceinline__ u32 silu_pair(float low, float high) {
     return h;
 }
 
-// What the tensor cores want to know of an operand: address / 16, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
+// What the tensor cores want to know of an operand: address / 16, bytes from 8 rows to the next 8, swizzle.
+template <int ROW_BYTES>
 __device__ __forceinline__ u64 describe(u32 address) {
-    return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+    return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(8 * ROW_BYTES >> 4) << 32 | (u64)(128 / ROW_BYTES) << 62;
 }
 
 #define R8(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
@@ -190,7 +194,8 @@ __device__ __forceinline__ void chunk(float (&s)[128], u32 h, Ring& ring, int wh
         if (step % TURN == 0) named_sync(4 + who, 256);
 #endif
         barrier_wait(ring.full(), ring.parity);
-        u64 a = describe(h + step * PANEL_BYTES), b = describe(ring.data());
+        const int k0 = step * DEPTH;
+        u64 a = describe<128>(h + k0 / 64 * PANEL_BYTES + k0 % 64 * 2), b = describe<2 * DEPTH>(ring.data());
         begin();
 #pragma unroll
         for (int k = 0; k < DEPTH / 16; k++) multiply(s, a + 2 * k, b + 2 * k, step + k);  // 16 halves: 32 bytes on
@@ -290,10 +295,11 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    __syncwarp();
     cluster_sync();
 
     if (group == 0) {  // fetch weights
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
             Ring ring = {base, 0, 1};  // a fresh ring counts as released
             for (int unit = start; unit < units; unit += stride) {
@@ -306,8 +312,9 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
                 }
             }
         }
+        __syncwarp();
     } else {  // multiply
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");  // 40 + 2 x 232 = 3 x 168, what the block starts with
         const int who = group - 1, warp = thread / 32, g = lane / 4, q = lane % 4;
         const u32 h = base + who * H_BYTES;
         // Where this lane's row of four 8 x 8 blocks goes, for each of the four places of 16 columns in a panel.
@@ -318,6 +325,9 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
         Ring ring = {base, 0, 0};
 #if TURN
         if (who == 1) named_arrive(4, 256);  // the first turn is the other's
+#endif
+#ifdef STAGGER
+        if (who == 1) { long long t0 = clock64(); while (clock64() - t0 < STAGGER) {} }
 #endif
         for (int unit = start; unit < units; unit += stride) {
             const int condition = unit / per_condition, set = separate ? condition : 0;

@@ -1,7 +1,7 @@
 """The network of all conditions in one kernel, `fused.cu`: activations stay on the chip from x to the output.
 
-For width 512, the paper's, on a Hopper GPU. NVRTC, which comes with PyTorch, compiles the source at first use; weights are
-laid out once, here, as the images the kernel's shared memory holds, so that it fetches them with plain copies.
+For width 512, the paper's, on a Hopper GPU. NVRTC, which comes with PyTorch, compiles the source at first use; weights
+are laid out once, here, as the images the kernel's shared memory holds, so that it fetches them with plain copies.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from polyscore.nn.mlp import ScoreNetwork
 
 WIDTH = 512
 LARGEST_DIM = 64
-CHUNK, DEPTH = 256, 64  # columns and k of one piece of weights
+CHUNK, DEPTH = 256, 32  # columns and k of one piece of weights
 TILE_PAIR = 256  # rows a cluster of two blocks takes at a time
 THREADS = 384
-SHARED_BYTES = 2 * 64 * WIDTH * 2 + 3 * CHUNK * DEPTH * 2 + 64  # activations, ring of weights, barriers
+SHARED_BYTES = 2 * 64 * WIDTH * 2 + 192 * CHUNK * 2 + 128  # activations, ring of weights, barriers
 
 
 def supports(network: ScoreNetwork, device: torch.device) -> bool:
@@ -46,18 +46,18 @@ def _kernel(dim: int, device: int, options: tuple[str, ...] = ()) -> Any:
 class HopperNetwork:
     """A `ScoreNetwork` laid out for the kernel: fp16 weights, halved where SiLU wants half its argument."""
 
-    def __init__(self, network: ScoreNetwork, options: Sequence[str] = ()) -> None:
+    def __init__(self, network: ScoreNetwork, options: Sequence[str] = (), depth: int = DEPTH) -> None:
         self.conditions, self.dim, self.separate = network.conditions, network.dim, not network.shared
         self.layers = len(network.hidden)
         self.first = (0.5 * network.first).float().contiguous()
-        self.weights = torch.stack([_weight_images(0.5 * weight) for weight in network.hidden], 1).contiguous()
+        self.weights = torch.stack([_weight_images(0.5 * weight, depth) for weight in network.hidden], 1).contiguous()
         self.biases = torch.stack([_by_thread(0.5 * bias) for bias in network.hidden_biases], 1).contiguous()
         self.last = _last_fragments(network.last)
         self.last_bias = network.last_bias.float().contiguous()
         index = network.device.index
         self.device = torch.cuda.current_device() if index is None else index
         self.clusters = torch.cuda.get_device_properties(self.device).multi_processor_count // 2
-        self.kernel = _kernel(self.dim, self.device, tuple(options))
+        self.kernel = _kernel(self.dim, self.device, (f"-DDEPTH={depth}", *options))
 
     def half_offsets(self, offsets: Tensor) -> Tensor:
         """Return the first layer's constants as `noise` wants them."""
@@ -78,13 +78,13 @@ class HopperNetwork:
         return out
 
 
-def _weight_images(weight: Tensor) -> Tensor:
-    """`(P, k, n)` to `(P, n / 256, k / 64, 256, 64)` in fp16, 16-byte piece j of row r at place j ^ (r % 8)."""
+def _weight_images(weight: Tensor, depth: int) -> Tensor:
+    """`(P, k, n)` to `(P, n / 256, k / depth, 256, depth)` in fp16, the 16-byte pieces of every 8 rows swizzled."""
     count = len(weight)
-    pieces = weight.half().mT.reshape(count, WIDTH // CHUNK, CHUNK // 8, 8, WIDTH // DEPTH, 8, DEPTH // 8)
+    pieces = weight.half().mT.reshape(count, WIDTH // CHUNK, CHUNK // 8, 8, WIDTH // depth, depth // 8, 8)
     pieces = pieces.permute(0, 1, 4, 2, 3, 5, 6)  # (P, chunk, step, 8 rows, row, piece, half)
-    row = torch.arange(8, device=weight.device)
-    return pieces[..., row[:, None], row[:, None] ^ row, :].reshape(count, -1)
+    row, piece = torch.arange(8, device=weight.device)[:, None], torch.arange(depth // 8, device=weight.device)
+    return pieces[..., row, piece ^ row // (64 // depth), :].reshape(count, -1)
 
 
 def _by_thread(bias: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def _by_thread(bias: Tensor) -> Tensor:
 
 
 def _last_fragments(last: Tensor) -> Tensor:
-    """`(P, k, d)` to the right operands of 16 x 8 x 16 products: k in blocks of 16, columns in blocks of 8, then lanes."""
+    """`(P, k, d)` to right operands of 16 x 8 x 16 products: blocks of 16 k, of 8 columns, then lanes."""
     count, width, dim = last.shape
     blocks = -(-dim // 8)
     padded = torch.zeros(count, width, 8 * blocks, dtype=torch.float16, device=last.device)

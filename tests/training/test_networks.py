@@ -1,0 +1,297 @@
+"""Stacked networks against plain `nn.Sequential` ones with the same weights, and the field that samplers see."""
+
+import math
+
+import pytest
+import torch
+
+import polyscore as ps
+from cases import F64, SCHEDULES, naive_spread
+from polyscore.distributions.learned import Network
+from polyscore.errors import PolyscoreError
+from polyscore.fields import NetworkField, ScoreField, prepare
+from polyscore.nn.mlp import ACTIVATIONS, StackedMLP, matmul_precision
+from polyscore.samplers.moves import time_grid
+from training.networks import LAYERS, build, families, twin
+
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+shared_and_separate = pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("activation", LAYERS)
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 2), (32, 4), (64, 3), (128, 5)])
+def test_a_stack_is_so_many_plain_networks(activation, width, depth):
+    stack = StackedMLP(5, 3, seeds=[3, 1, 4, 1], width=width, depth=depth, activation=activation)
+    assert stack.count == 4
+    assert sum(w.numel() for w in stack.weights) == 4 * (5 * width + (depth - 1) * width**2 + 3 * width)
+    x = normal(4, 11, 5)
+    out = stack(x)
+    assert out.shape == (4, 11, 3)
+    for g in range(4):
+        torch.testing.assert_close(out[g], twin(stack, g)(x[g]), **CLOSE)
+
+
+def test_every_activation_is_tested():
+    assert set(ACTIVATIONS) == set(LAYERS)
+
+
+def test_gradients_of_a_stack_are_those_of_plain_networks():
+    stack = StackedMLP(4, 2, seeds=[0, 1, 2], width=16, depth=2)
+    x = normal(3, 9, 4)
+    stack(x).square().sum().backward()
+    for g in range(3):
+        model = twin(stack, g)
+        model(x[g]).square().sum().backward()
+        torch.testing.assert_close(stack.weights[1].grad[g].T, model[2].weight.grad, **CLOSE)
+        torch.testing.assert_close(stack.biases[0].grad[g, 0], model[0].bias.grad, **CLOSE)
+
+
+def test_the_start_depends_on_its_own_seed_alone():
+    before = torch.random.get_rng_state()
+    alone = StackedMLP(4, 2, seeds=[7], width=16, depth=2)
+    among = StackedMLP(4, 2, seeds=[1, 2, 7, 3], width=16, depth=2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for one, other in zip(alone.parameters(), among.parameters(), strict=True):
+        assert torch.equal(one[0], other[2])
+        assert not torch.equal(one[0], other[1])
+    # Layers and kinds share no numbers: equal shapes would else start equal.
+    square = StackedMLP(16, 16, seeds=[7], width=16, depth=2)
+    assert not torch.equal(square.weights[0], square.weights[1])
+
+
+def test_the_start_is_pytorchs_own():
+    """Uniform on +-1/sqrt(fan_in). The mean square of 65,536 uniforms: false alarm below 1e-6 at 2 %."""
+    stack = StackedMLP(64, 256, seeds=[0], width=256, depth=2)
+    for weight, bias, fan_in in zip(stack.weights, stack.biases, [64, 256, 256], strict=True):
+        bound = 1 / math.sqrt(fan_in)
+        for value in (weight, bias):
+            assert value.abs().max() <= bound
+        assert weight.square().mean().item() == pytest.approx(bound**2 / 3, rel=0.03)
+        assert abs(weight.mean().item()) < 0.03 * bound
+
+
+@pytest.mark.parametrize("options", [{"width": 0}, {"depth": 0}, {"activation": "swish"}])
+def test_a_stack_refuses_bad_shapes(options):
+    with pytest.raises(PolyscoreError, match=next(iter(options))):
+        StackedMLP(4, 2, seeds=[0], **options)
+
+
+@shared_and_separate
+@pytest.mark.parametrize("conditions", [1, 2, 3, 5])
+@pytest.mark.parametrize(("dim", "batch"), [(1, 1), (2, 7), (3, 129), (16, 33), (64, 5)])
+def test_noise_of_all_conditions_is_the_plain_networks(shared, conditions, dim, batch):
+    network, functions = build(conditions, dim, shared, width=24, depth=3, seed=conditions + dim)
+    assert network.conditions == conditions
+    assert network.shared == shared
+    assert network.width == 24
+    x, times = normal(batch, dim, seed=1), uniform(4, seed=2)
+    offsets = network.offsets(times)
+    assert offsets.shape == (4, conditions, 24)
+    for i, t in enumerate(times):
+        expected = torch.stack([f(x, t.expand(batch)) for f in functions])
+        torch.testing.assert_close(network.noise(x, offsets[i]), expected, **CLOSE)
+        torch.testing.assert_close(network.noise_at(x, t), expected, **CLOSE)
+    each = uniform(batch, seed=3)
+    expected = torch.stack([f(x, each) for f in functions])
+    torch.testing.assert_close(network.noise_at(x, each), expected, **CLOSE)
+
+
+@shared_and_separate
+@pytest.mark.parametrize("activation", LAYERS)
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_noise_for_every_activation_and_depth(shared, activation, depth):
+    network, functions = build(3, 2, shared, width=20, depth=depth, activation=activation)
+    x, t = normal(13, 2), torch.tensor(0.3)
+    expected = torch.stack([f(x, t.expand(13)) for f in functions])
+    torch.testing.assert_close(network.noise_at(x, t), expected, **CLOSE)
+    torch.testing.assert_close(network.noise(x, network.offsets(t[None])[0]), expected, **CLOSE)
+
+
+@shared_and_separate
+def test_noise_of_swarms_and_of_broadcast_times(shared):
+    network, functions = build(2, 3, shared)
+    x = normal(4, 5, 3)
+    t = uniform(4, 1, seed=1)
+    flat = t.expand(4, 5).reshape(-1)
+    expected = torch.stack([f(x.view(-1, 3), flat) for f in functions]).view(2, 4, 5, 3)
+    torch.testing.assert_close(network.noise_at(x, t), expected, **CLOSE)
+    torch.testing.assert_close(network.noise_at(x[0, 0], t[0, 0]), expected[:, 0, 0], **CLOSE)
+
+
+@shared_and_separate
+@pytest.mark.parametrize("which", [[0], [3], [3, 1], [0, 1, 2, 3], [2, 0, 3]])
+def test_picking_conditions(shared, which):
+    network, functions = build(4, 2, shared)
+    x, times = normal(9, 2), uniform(3)
+    whole = network.noise_at(x, times[0])
+    picked = network.pick(which)
+    expected = torch.stack([functions[a](x, times[0].expand(9)) for a in which])
+    assert picked.conditions == len(which)
+    torch.testing.assert_close(picked.noise_at(x, times[0]), expected, **CLOSE)
+    torch.testing.assert_close(picked.offsets(times), network.offsets(times)[:, which], **CLOSE)
+    torch.testing.assert_close(picked.pick([0]).noise_at(x, times[0])[0], expected[0], **CLOSE)
+    assert torch.equal(network.noise_at(x, times[0]), whole)  # the original is as it was
+
+
+def test_low_precision_is_near():
+    network, functions = build(3, 2, True, width=64)
+    x, t = normal(50, 2), torch.tensor(0.5)
+    expected = torch.stack([f(x, t.expand(50)) for f in functions])
+    got = network.noise(x, network.offsets(t[None])[0], torch.bfloat16)
+    assert got.dtype == torch.float32
+    assert (got - expected).norm() < 2e-2 * expected.norm()
+    assert not torch.equal(got, expected)
+
+
+def test_matmul_precision_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with pytest.raises(RuntimeError), matmul_precision("high"):
+        assert torch.get_float32_matmul_precision() == "high"
+        raise RuntimeError
+    assert torch.get_float32_matmul_precision() == before
+
+
+EXPONENTS = [{"c0": 1.0}, {"c0": 1.0, "c1": 1.0, "c2": -1.0}, {"c2": 0.5, "c0": 0.3}, {"c1": 2.0, "c2": -0.5},
+             {"c2": 1.0, "c1": 0.7, "c0": -0.4}]  # fmt: skip
+every_composition = pytest.mark.parametrize("exponents", EXPONENTS, ids=str)
+
+
+@shared_and_separate
+@every_composition
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_the_field_is_the_familys_scores_composed(shared, exponents, schedule):
+    together, apart = families(3, 2, shared, schedule, seed=5)
+    q, reference = ps.Composition(together, exponents), ps.Composition(apart, exponents)
+    times, x = time_grid(40), 2 * normal(6, 4, 2)
+    field = prepare(q, times, x)
+    assert isinstance(field, NetworkField)
+    assert isinstance(prepare(reference, times, x), ScoreField)
+    for i in (0, 1, 13, 29, 39, 40):
+        scores = reference.family.scores(x, times[i].float(), reference.conditions)
+        score, spread = field(x, i)
+        size = scores.abs().max().item()
+        composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
+        torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
+        expected = naive_spread(scores, list(exponents.values()))
+        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+        alone, nothing = field(x, i, want_spread=False)
+        assert nothing is None
+        assert torch.equal(alone, score)
+        by_index, spread_by_index = field(x, torch.tensor([i]))
+        assert torch.equal(by_index, score)
+        assert torch.equal(spread_by_index, spread)
+
+
+@shared_and_separate
+@every_composition
+def test_a_composition_of_a_network_is_that_of_plain_models(shared, exponents):
+    together, apart = families(3, 4, shared, seed=2)
+    q, reference = ps.Composition(together, exponents), ps.Composition(apart, exponents)
+    x = normal(10, 4)
+    for t in (torch.tensor(0.4), uniform(10), 0.7):
+        torch.testing.assert_close(q.score(x, t), reference.score(x, t), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(q.residual(x, t), reference.residual(x, t), rtol=1e-3, atol=1e-3)
+    for name in together:
+        alone = together.members[name].score(x, torch.tensor(0.4))
+        torch.testing.assert_close(alone, apart.members[name].score(x, torch.tensor(0.4)), rtol=1e-4, atol=1e-5)
+
+
+@shared_and_separate
+@every_composition
+@pytest.mark.parametrize("schedule", [ps.VP(), ps.Cosine(), ps.LinearFlow()], ids=str)
+def test_sampling_a_network_is_sampling_plain_models(shared, exponents, schedule):
+    together, apart = families(3, 2, shared, schedule, seed=8)
+    sampler = ps.FeynmanKac(particles=3, steps=5)
+    got = sampler.sample(ps.Composition(together, exponents), 20, seed=4)
+    want = sampler.sample(ps.Composition(apart, exponents), 20, seed=4)
+    # A weight on the edge of a resampling slot may fall to the other side: allow one swarm of twenty.
+    near = ((got.particles - want.particles).abs() <= 1e-3 * (1 + want.particles.abs())).flatten(1).all(1)
+    assert near.sum() >= 19
+    torch.testing.assert_close(got.log_evidence[near], want.log_evidence[near], rtol=1e-3, atol=1e-3)
+    assert torch.equal(got.ancestors[near], want.ancestors[near])
+
+
+@shared_and_separate
+def test_chunks_change_nothing(shared):
+    q = ps.parse("c0 * c1 / c2", families(3, 2, shared)[0])
+    sampler = ps.FeynmanKac(particles=4, steps=6)
+    whole, cut = sampler.sample(q, 700, seed=1), sampler.sample(q, 700, seed=1, max_particles=1024)
+    near = torch.isclose(whole.samples, cut.samples, rtol=1e-4, atol=1e-4).all(-1)
+    assert near.float().mean() > 0.98  # float sums in other batch sizes; a rare resampling may flip
+    again = sampler.sample(q, 700, seed=1)
+    assert torch.equal(whole.particles, again.particles)
+
+
+def test_units_of_a_family_only_change_the_way_out():
+    plain, _ = families(2, 2, True)
+    units = (torch.tensor([1000.0, -50.0]), torch.tensor([100.0, 0.5]))
+    moved = ps.Family(plain.members, units=units)
+    assert moved.log_scale == pytest.approx(math.log(100 * 0.5))
+    assert plain.log_scale == 0
+    x = normal(5, 2)
+    torch.testing.assert_close(moved.restore(x), x * units[1] + units[0])
+    assert plain.restore(x) is x
+    for exponents in ({"c0": 1.0}, {"c0": 1.0, "c1": 1.0}, {"c0": 0.5, "c1": 0.2}):
+        sampler, total = ps.FeynmanKac(particles=4, steps=5), sum(exponents.values())
+        a, b = (sampler.sample(ps.Composition(p, exponents), 6, seed=0) for p in (plain, moved))
+        torch.testing.assert_close(b.samples, a.samples * units[1] + units[0])
+        torch.testing.assert_close(b.log_evidence, a.log_evidence + (1 - total) * math.log(50.0))
+
+
+def test_precision_is_a_choice_of_three():
+    p, _ = families(2, 2, True)
+    for precision in ("auto", "tf32", "float32"):
+        assert p.to(precision=precision) is p
+        assert p.members["c0"].group.precision == precision
+        assert bool(ps.Denoise(steps=3).sample(p["c0"], 4).samples.isfinite().all())
+    with pytest.raises(PolyscoreError, match="fp8"):
+        p.to(precision="fp8")
+
+
+def test_precision_reaches_the_members_of_an_ensemble():
+    one, two = families(2, 2, True)[0], families(2, 2, True, seed=1)[0]
+    p = ps.Family({"c0": ps.Ensemble([one.members["c0"], two.members["c0"]])})
+    p.to(precision="float32")
+    assert {member.group.precision for member in p.members["c0"].members} == {"float32"}
+    assert len(p.groups) == 2
+
+
+@shared_and_separate
+def test_points_in_double_precision(shared):
+    """NumPy's arrays are float64: a score there must not end in PyTorch's dtype error."""
+    together, apart = families(3, 2, shared)
+    q, reference = ps.parse("c0 * c1 / c2", together), ps.parse("c0 * c1 / c2", apart)
+    x = normal(8, 2, dtype=F64)
+    got = q.score(x, 0.4)
+    assert got.dtype == F64
+    torch.testing.assert_close(got.float(), reference.score(x.float(), 0.4), rtol=1e-4, atol=1e-4)
+
+
+def test_sampling_in_double_precision():
+    p, _ = families(3, 2, True)
+    run = ps.FeynmanKac(particles=2, steps=5).sample(ps.parse("c0 * c1 / c2", p), 4, dtype=F64)
+    assert run.samples.dtype == F64
+
+
+def test_scores_can_be_differentiated():
+    """Jacobians of learned scores are what trust and likelihoods need."""
+    p, _ = families(2, 2, True)
+    ps.Denoise(steps=2).sample(p["c0"], 2)
+    x = normal(3, 2).requires_grad_()
+    (gradient,) = torch.autograd.grad(p["c0"].score(x, 0.5).sum(), x)
+    assert bool(gradient.isfinite().all())
+    assert gradient.abs().sum() > 0
+
+
+def test_a_group_names_its_schedule():
+    network, _ = build(2, 2, True)
+    with pytest.raises(PolyscoreError, match="half"):
+        Network(network, ps.VP(), precision="half")
