@@ -7,7 +7,7 @@ STAMP := pyproject.toml constraints.txt
 .PHONY: help demo test test-all lint bench clean
 
 help:
-	@echo "make demo      see the library at work (table and picture in runs/demo/)"
+	@echo "make demo      see the library at work (table, pictures and report in runs/demo/)"
 	@echo "make test      lint, types, import contract and the quick tests"
 	@echo "make test-all  the same, with the slow tests"
 	@echo "make bench     the CPU benchmarks"

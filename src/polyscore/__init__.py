@@ -16,7 +16,7 @@ _HOMES = {
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
-    "training": ["Recipe", "fit", "fit_many", "load", "save"],
+    "training": ["Recipe", "fit", "fit_many", "load"],
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from polyscore.training import fit as fit
     from polyscore.training import fit_many as fit_many
     from polyscore.training import load as load
-    from polyscore.training import save as save
 
 
 def __getattr__(name: str) -> Any:

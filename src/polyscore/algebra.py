@@ -10,13 +10,16 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
-from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError
+from polyscore.distributions.learned import Ensemble, NetworkCondition
+from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.validity import Validity, composition_validity
@@ -54,9 +57,8 @@ class Family(Mapping[str, "Composition"]):
     ) -> None:
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
+        check_conditions(members)
         for name in members:
-            if not isinstance(name, str) or not name or '"' in name:
-                raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}.")
             if not isinstance(members[name], (Distribution, ScoreModel)):
                 raise CompositionError(
                     f"a member must be a distribution or a score model; {name!r} is {type(members[name]).__name__}. "
@@ -80,7 +82,7 @@ class Family(Mapping[str, "Composition"]):
     @property
     def groups(self) -> list[Any]:
         """The networks behind learned members, each once."""
-        found = {id(group): group for group in (getattr(m, "group", None) for m in self.members.values()) if group}
+        found = {id(group): group for member in self.members.values() for group in _groups(member)}
         return list(found.values())
 
     def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
@@ -91,6 +93,17 @@ class Family(Mapping[str, "Composition"]):
             if precision is not None:
                 group.set_precision(precision)
         return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write learned members that share one network, as `fit` returns them; `load` reads them again."""
+        indices = {name: m.index for name, m in self.members.items() if isinstance(m, NetworkCondition)}
+        if len(self.groups) != 1 or len(indices) < len(self):
+            raise CompositionError(
+                f"a family must have one network behind all its members to be saved; got {len(self.groups)} networks "
+                f"for {len(self)} members. Save what `fit` returned."
+            )
+        network = self.groups[0].network
+        return write_checkpoint(path, Checkpoint(network, indices, self.schedule, self.units, self.training))
 
     @property
     def device(self) -> torch.device:
@@ -294,6 +307,14 @@ class Composition:
         if time.ndim == x.ndim and time.shape[-len(self.event) :].numel() == 1:
             time = time.reshape(time.shape[: -len(self.event)])
         return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
+
+
+def _groups(member: Any) -> list[Any]:
+    """The networks behind one member; an ensemble has those of its models."""
+    if isinstance(member, Ensemble):
+        return [group for inner in member.members for group in _groups(inner)]
+    group = getattr(member, "group", None)
+    return [] if group is None else [group]
 
 
 def combine(scores: Tensor, exponents: Sequence[float]) -> Tensor:

@@ -6,6 +6,8 @@ computation is a warning (and a field of the result), never a silent clamp.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PolyscoreError(ValueError):
     """An input that breaks a rule: `{subject} must {rule}; got {value}. {remedy}`."""
@@ -52,6 +54,13 @@ class PolyscoreWarning(UserWarning):
 
 class DegeneracyWarning(PolyscoreWarning):
     """A result that exists but rests on too little: low effective sample size, an improper path."""
+
+
+def check_conditions(names: Iterable[object]) -> None:
+    """Raise `CompositionError` unless every name can be a condition: a non-empty string without quotes."""
+    for name in names:
+        if not isinstance(name, str) or not name or '"' in name:
+            raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}.")
 
 
 def require(condition: object, subject: str, rule: str, value: object, remedy: str = "") -> None:

@@ -12,7 +12,7 @@ Mixtures that share a covariance need one matrix of component logits. Everything
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,9 +23,6 @@ from polyscore.distributions.components import components_of, weights_of
 from polyscore.distributions.learned import Network
 from polyscore.nn import kernels
 from polyscore.nn.mlp import matmul_precision
-
-if TYPE_CHECKING:
-    from polyscore.nn.kernels.mlp import FusedNetwork
 
 
 class Field(Protocol):
@@ -215,22 +212,20 @@ class NetworkField:
 
     def __init__(self, q: Composition, group: Network, times: Tensor, like: Tensor) -> None:
         indices = [q.family.members[name].index for name in q.conditions]  # type: ignore[union-attr]
-        self.network = group.network.to(like.device).pick(indices)
+        # `pick` copies, so the user's own network stays where it is.
+        self.network = group.network.pick(indices).to(like.device)
         self.exponents = list(q.exponents.values())
         self.numbers_per_particle = len(indices) * (2 * self.network.width + 8 * q.event[0]) + 16 * q.event[0]
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
-        self.offsets = self.network.offsets(times.to(like))
+        self.offsets = self.network.offsets(times.to(like.device))
         self.precision = group.precision
-        self.fused: FusedNetwork | None = None
-        if group.precision == "auto" and kernels.available(self.network, like.device):
-            from polyscore.nn.kernels.mlp import FusedNetwork
-
-            self.fused = FusedNetwork(self.network)
+        self.fused = kernels.fuse(self.network, like.device) if group.precision == "auto" else None
+        if self.fused is not None:
             self.offsets = self.fused.half_offsets(self.offsets)
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         flat, factor = x.reshape(-1, x.shape[-1]), row(self.minus_inverse_sigma, i)
-        noise = self._noise(flat, row(self.offsets, i))
+        noise = self._noise(flat.float(), row(self.offsets, i)).to(x.dtype)
         score = (combine(noise, self.exponents) * factor).view(x.shape)
         if not want_spread:
             return score, None

@@ -35,11 +35,13 @@ _STYLE: dict[str, Any] = {
 }
 
 
-class _Panels:
-    """A figure with a row of panels, saved on leaving the `with` block."""
+class Panels:
+    """A figure with rows of panels, saved on leaving the `with` block; the panels come row by row."""
 
-    def __init__(self, path: Path | str, widths: Sequence[float], height: float = 3.2, title: str = "") -> None:
-        self.path, self.widths, self.height, self.title = path, widths, height, title
+    def __init__(
+        self, path: Path | str, widths: Sequence[float], height: float = 3.2, title: str = "", rows: int = 1
+    ) -> None:
+        self.path, self.widths, self.height, self.title, self.rows = path, widths, height, title, rows
 
     def __enter__(self) -> tuple[Figure, list[Axes]]:
         import matplotlib
@@ -50,8 +52,9 @@ class _Panels:
         self.figure = Figure(figsize=(sum(self.widths), self.height), layout="constrained")
         if self.title:
             self.figure.suptitle(self.title, fontsize=11, x=0.01, ha="left", va="top")
-        grid = self.figure.add_gridspec(1, len(self.widths), width_ratios=list(self.widths))
-        return self.figure, [self.figure.add_subplot(grid[0, k]) for k in range(len(self.widths))]
+        columns = len(self.widths)
+        grid = self.figure.add_gridspec(self.rows, columns, width_ratios=list(self.widths))
+        return self.figure, [self.figure.add_subplot(grid[i, k]) for i in range(self.rows) for k in range(columns)]
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -70,21 +73,22 @@ def scatter(
     """
     points = {name: values.detach().cpu().flatten(1) for name, values in panels.items()}
     centre = torch.cat([values[:, :2] for values in points.values()]).median(0).values
-    reach = 1.05 * max(_reach(values[:, :2] - centre) for values in points.values())
+    reach = 1.05 * max(reach_of(values[:, :2] - centre) for values in points.values())
     colours = colours or [BLUE] * len(points)
     side = 4.0 if len(points) == 1 else 2.8
-    with _Panels(path, [side] * len(points), side + 0.3, title) as (_, axes):
+    with Panels(path, [side] * len(points), side + 0.3, title) as (_, axes):
         for axis, colour, (name, values) in zip(axes, colours, points.items(), strict=True):
-            _scatter_panel(axis, values, colour, reach, centre.tolist())
+            scatter_panel(axis, values, colour, reach, centre.tolist())
             axis.set_title(name)
 
 
-def _reach(values: Tensor) -> float:
-    """The square that holds 99.9 % of the points: single far ones must not shrink the picture."""
+def reach_of(values: Tensor) -> float:
+    """Return the half side of the square that holds 99.9 % of the points: far ones must not shrink the picture."""
     return torch.quantile(values.abs().amax(-1)[:10_000].double(), 0.999).item() or 1.0
 
 
-def _scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float, centre: Sequence[float] = (0.0, 0.0)) -> None:
+def scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float, centre: Sequence[float] = (0.0, 0.0)) -> None:
+    """Draw points `(n, d)` into a square of half side `reach`: two coordinates, or a histogram of one."""
     left, right = centre[0] - reach, centre[0] + reach
     axis.set_xlim(left, right)
     if values.shape[1] == 1:
@@ -109,21 +113,22 @@ def composition(
         results: from the panel's title to points `(n, 2)`; the last is the exact composition.
         level: radius that holds 95 % of the exact composition, drawn in every panel.
     """
-    reach = 1.05 * max(_reach(values) for values in [*sources.values(), *results.values()])
-    with _Panels(path, [2.8] * (1 + len(results)), 3.3, title) as (_, axes):
+    reach = 1.05 * max(reach_of(values) for values in [*sources.values(), *results.values()])
+    with Panels(path, [2.8] * (1 + len(results)), 3.3, title) as (_, axes):
         for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
-            _scatter_panel(axes[0], values[:1500], colour, reach)
+            scatter_panel(axes[0], values[:1500], colour, reach)
             axes[0].scatter([], [], color=colour, s=14, label=name)
         axes[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
         axes[0].set_title("sources")
         for axis, colour, (name, values) in zip(axes[1:], (PINK, BLUE, GREEN), results.items(), strict=False):
-            _scatter_panel(axis, values[:1500], colour, reach)
-            _circle(axis, level)
+            scatter_panel(axis, values[:1500], colour, reach)
+            circle(axis, level)
             axis.set_title(name)
             axis.set_ylabel("")
 
 
-def _circle(axis: Axes, radius: float) -> None:
+def circle(axis: Axes, radius: float) -> None:
+    """Draw a dashed circle around 0."""
     from matplotlib.patches import Circle
 
     axis.add_patch(Circle((0, 0), radius, fill=False, color="#222222", linewidth=1.0, linestyle=(0, (4, 2))))
@@ -132,7 +137,7 @@ def _circle(axis: Axes, radius: float) -> None:
 def epsilon(path: Path | str, rows: Sequence[tuple[float, float, float, float, float]]) -> None:
     """Save how much too wide naive denoising is against epsilon (rows of `theory.epsilon_example`)."""
     e, ode_law, sde_law, ode, sde = (list(column) for column in zip(*rows, strict=True))
-    with _Panels(path, [4.8], 3.4) as (_, (axis,)):
+    with Panels(path, [4.8], 3.4) as (_, (axis,)):
         axis.loglog(e, ode_law, color=ORANGE, label=r"ODE, $(1+\varepsilon^2)/2\varepsilon$ (the paper's)")
         axis.loglog(
             e, sde_law, color=BLUE, label=r"SDE, $\frac{1+\varepsilon^2}{1-\varepsilon^2}\,\log\frac{1}{\varepsilon}$"
@@ -153,7 +158,7 @@ def diversity(path: Path | str, curves: Mapping[str, Mapping[str, Sequence[float
             `particles`, `final` (different final positions, against K).
         particles: K of the curves along time.
     """
-    with _Panels(path, [4.2, 3.2], 3.3, "Resampling the ODE loses diversity: copies never part again") as (_, axes):
+    with Panels(path, [4.2, 3.2], 3.3, "Resampling the ODE loses diversity: copies never part again") as (_, axes):
         for colour, (name, curve) in zip((BLUE, ORANGE), curves.items(), strict=False):
             # wide and pale below, thin and dashed above: for the ODE both lines are one
             axes[0].plot(curve["t"], curve["positions"], color=colour, label=f"{name}: positions", lw=4, alpha=0.45)

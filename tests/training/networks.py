@@ -44,7 +44,7 @@ def build(
     def function(a: int):
         @torch.no_grad()
         def eps(x: Tensor, t: Tensor) -> Tensor:
-            parts = [t[:, None], x]
+            parts = [1 - t[:, None], x]  # networks see 0 for noise and 1 for data
             if shared:
                 parts.append(torch.eye(conditions)[a].expand(len(x), -1))
             return models[a](torch.cat(parts, 1))

@@ -86,7 +86,7 @@ def test_a_stack_refuses_bad_shapes(options):
 
 @shared_and_separate
 @pytest.mark.parametrize("conditions", [1, 2, 3, 5])
-@pytest.mark.parametrize(("dim", "batch"), [(1, 1), (2, 7), (3, 129), (16, 33), (64, 5)])
+@pytest.mark.parametrize(("dim", "batch"), [(1, 1), (2, 7), (3, 129), (16, 33), (64, 5), (2, 9001)])
 def test_noise_of_all_conditions_is_the_plain_networks(shared, conditions, dim, batch):
     network, functions = build(conditions, dim, shared, width=24, depth=3, seed=conditions + dim)
     assert network.conditions == conditions
@@ -206,7 +206,7 @@ def test_a_composition_of_a_network_is_that_of_plain_models(shared, exponents):
 
 @shared_and_separate
 @every_composition
-@pytest.mark.parametrize("schedule", [ps.VP(), ps.Cosine(), ps.LinearFlow()], ids=str)
+@pytest.mark.parametrize("schedule", [ps.VP(), ps.VP(0.5, 16.0), ps.DDPM()], ids=str)
 def test_sampling_a_network_is_sampling_plain_models(shared, exponents, schedule):
     together, apart = families(3, 2, shared, schedule, seed=8)
     sampler = ps.FeynmanKac(particles=3, steps=5)
@@ -217,6 +217,15 @@ def test_sampling_a_network_is_sampling_plain_models(shared, exponents, schedule
     assert near.sum() >= 19
     torch.testing.assert_close(got.log_evidence[near], want.log_evidence[near], rtol=1e-3, atol=1e-3)
     assert torch.equal(got.ancestors[near], want.ancestors[near])
+
+
+@shared_and_separate
+@pytest.mark.parametrize("schedule", [ps.Cosine(), ps.LinearFlow(), ps.DDPM(zero_snr=True)], ids=str)
+def test_denoising_a_network_is_denoising_plain_models(shared, schedule):
+    """From alpha(1) = 0 a random network explodes, and weights with it: points only, relative to their size."""
+    together, apart = families(3, 2, shared, schedule, seed=8)
+    got, want = (ps.Denoise(steps=5).sample(ps.parse("c0 * c1 / c2", p), 50, seed=4).samples for p in (together, apart))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5 * want.abs().max().item())
 
 
 @shared_and_separate

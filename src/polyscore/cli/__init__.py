@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from polyscore import __version__
+from polyscore.cli import paper, store
 from polyscore.cli.demo import command as demo
 from polyscore.cli.sample import command as sample
 from polyscore.cli.theory import command as theory
@@ -20,6 +21,8 @@ _EPILOG = """**Examples**
 `polyscore sample examples/family.yaml "(a1 * a2)^0.5" --naive --churn 0 --json`
 
 `polyscore theory --out runs/theory` — the paper's theorems, predicted and simulated side by side
+
+`polyscore paper run gaussian-factorized-ood-conditional --quick` — a table of the paper, in small; then `report`
 
 Errors exit with code 2 and say which rule was broken, by what, and what to do.
 """
@@ -36,6 +39,8 @@ app = typer.Typer(
 app.command("demo")(demo)
 app.command("sample")(sample)
 app.command("theory")(theory)
+app.add_typer(paper.app, name="paper")
+app.add_typer(store.app, name="store")
 
 
 def _version(wanted: bool) -> None:

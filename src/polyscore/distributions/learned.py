@@ -76,6 +76,11 @@ class Learned:
         flat = x.reshape(-1, *self.event)
         moment = self.schedule.timestep(times) if isinstance(self.schedule, DDPM) and self.discrete else times
         value = self.model(flat, moment.reshape(-1))
+        if not isinstance(value, Tensor):
+            raise CompositionError(
+                f"a model must return a tensor; got {type(value).__name__}. "
+                "Wrap it: lambda x, t: model(x, t).sample, or [0] for a tuple."
+            )
         if value.shape != flat.shape:
             raise CompositionError(
                 f"a model must return a tensor like x, {tuple(flat.shape)}; got {tuple(value.shape)}. "
@@ -102,11 +107,12 @@ class Network:
         self.precision = precision
 
     def scores(self, x: Tensor, t: Tensor, members: Sequence[NetworkCondition]) -> Tensor:
-        """Return the scores of some conditions in float32, `(A, *x.shape)`."""
+        """Return the scores of some conditions, `(A, *x.shape)`; the network itself computes in float32."""
         t = t.clamp(T_MIN, T_MAX)
         picked = self.network.pick([member.index for member in members])
         sigma = self.schedule.sigma(t)
-        return -picked.noise_at(x, t) / (sigma[..., None] if t.ndim else sigma)
+        noise = picked.noise_at(x.float(), t.float()).to(x.dtype)
+        return -noise / (sigma[..., None] if t.ndim else sigma)
 
 
 class NetworkCondition:
@@ -129,6 +135,9 @@ class Ensemble:
         schedules = [member.schedule for member in members]
         if any(schedule != schedules[0] for schedule in schedules):
             raise CompositionError(f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}.")
+        events = sorted({tuple(member.event) for member in members})
+        if len(events) > 1:
+            raise CompositionError(f"an ensemble must share one shape; got {events}.")
         self.members = list(members)
         self.schedule: Schedule = schedules[0]
         self.event: tuple[int, ...] = members[0].event

@@ -19,6 +19,7 @@ COMPOSITION = "composition"
 
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
+_FLOATS = ("clip", "churn", "learning_rate")
 
 
 def digest(value: Any) -> str:
@@ -58,7 +59,10 @@ class Protocol:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
-        return {"results_version": RESULTS_VERSION, **dataclasses.asdict(self)}
+        fields = dataclasses.asdict(self)
+        # 15 and 15.0 are the same clip, and must have the same hash.
+        floats = {name: float(fields[name]) for name in _FLOATS if fields[name] is not None}
+        return {"results_version": RESULTS_VERSION, **fields, **floats}
 
     @property
     def key(self) -> str:
@@ -136,3 +140,15 @@ class Experiment:
             if name in fields:
                 fields[name] = tuple(fields[name])
         return cls(**fields, protocol=protocol)
+
+
+def quick(experiment: Experiment) -> Experiment:
+    """Return a scaled-down version that two CPU cores finish in a minute or two; its distances are not the paper's."""
+    small = {"swarms": 500, "steps": 100, "projections": 500, "train_steps": 1500, "width": 64,
+             "learning_rate": 2e-3}  # fmt: skip
+    return dataclasses.replace(
+        experiment,
+        particles=tuple(k for k in experiment.particles if k <= 16) or (1,),
+        runs=min(experiment.runs, 3),
+        protocol=dataclasses.replace(experiment.protocol, **small),  # type: ignore[arg-type]
+    )

@@ -66,11 +66,15 @@ def training_data(model: Model, protocol: Protocol) -> dict[str, Tensor]:
     }
 
 
-def compute(cell: Cell, family: Family, protocol: Protocol, device: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Sample one cell and measure it; returns its results and where they come from."""
+def compute(
+    cell: Cell, family: Family, protocol: Protocol, device: str, keep: Callable[[Tensor], None] | None = None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Sample one cell and measure it; returns its results and where they come from. `keep` is shown the samples."""
     started = time.perf_counter()
     family.to(precision=protocol.precision)
     run = sample(cell, family, protocol, device)
+    if keep:
+        keep(run.samples)
     reference = reference_of(cell, protocol).to(run.samples)
     seed = _seed(cell, protocol, "projections")
     results = {
@@ -105,20 +109,25 @@ def target_of(cell: Cell, family: Family) -> Composition:
 
 
 def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
-    """Return the reference points of a cell's run: one draw serves all its train sizes and particle counts."""
-    return _reference(cell.setting, cell.target, cell.run, protocol)
+    """Return the reference points of a cell, drawn from its own seed.
+
+    An importance reference costs seconds, so the cells of a run share one; where its ESS is low it is drawn again.
+    """
+    method = _method(cell, protocol)
+    if method == "product importance":
+        return _shared_reference(cell.setting, cell.run, protocol)
+    return exact(target_of(cell, setting(cell.setting)), method).sample(
+        protocol.swarms, _seed(cell, protocol, "reference")
+    )
 
 
 @lru_cache(maxsize=64)
-def _reference(name: str, target: str, run: int, protocol: Protocol) -> Tensor:
-    """Draw a reference; one by importance whose ESS is low is drawn again."""
-    cell = Cell(name, ANALYTIC, 0, run, 1, target)
-    source = exact(target_of(cell, setting(name)), _method(cell, protocol))
+def _shared_reference(name: str, run: int, protocol: Protocol) -> Tensor:
+    source = exact(base_composition(setting(name)), "product importance")
     for attempt in range(10):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DegeneracyWarning)
-            seed = derive(protocol.first_seed + run, name, target, "reference", attempt)
-            points = source.sample(protocol.swarms, seed)
+            points = source.sample(protocol.swarms, derive(protocol.first_seed + run, name, "reference", attempt))
         if source.ess >= _LOW_ESS:
             break
     return points

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from polyscore.algebra import Family
 from polyscore.experiments.cells import ANALYTIC, Cell, Experiment, Protocol
 from polyscore.experiments.compute import Model, compute, model_of, train
+from polyscore.experiments.samples import save
 from polyscore.experiments.store import Store
 
 # Networks trained as one program: more do not train faster, and each holds 13 MB with Adam's moments.
-_MOST_NETWORKS = 90
+MOST_NETWORKS = 90
 
 
 @dataclass(frozen=True)
@@ -48,37 +50,84 @@ def run(
     *,
     device: str | None = None,
     seconds: float | None = None,
+    save_samples: bool = False,
     listener: Listener | None = None,
 ) -> Outcome:
-    """Compute the missing cells of `experiments`, cheap particle counts of all before dear ones of any.
+    """Compute the missing cells of `experiments` in this process, one batch after the other.
 
     Args:
         seconds: stop in time: no training or cell is begun that would outlast this by the pace seen so far.
+        save_samples: keep a few points of every cell of run 0, for pictures.
         listener: called after every cell and now and then while training.
     """
-    started = time.monotonic()
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    clock = _Clock(started, seconds)
-    tell = listener or (lambda event: None)
-    computed = 0
     with store.writing():
-        total = sum(len(store.missing(e.cells(), e.protocol)) for e in experiments)
+        before, total = len(store.records), missing_cells(experiments, store)
+        worker = Worker(store, device, seconds, save_samples, listener, total)
         for batch in batches(experiments, store):
-            families = _train(batch, device, clock, tell)
-            if families is None:
+            if not worker.compute(batch):
                 break
-            for cell in batch.cells:
-                pace = f"K = {cell.particles}"
-                if clock.too_late(pace):
-                    continue
-                began = time.monotonic()
-                results, about = compute(cell, families[model_of(cell)], batch.protocol, device)
-                store.add(cell, batch.protocol, results, about)
-                clock.note(pace, time.monotonic() - began)
-                computed += 1
-                tell(Event(f"{cell.setting}, {cell.models}, N = {cell.train_size}, {pace}", computed, total))
-    left = sum(len(store.missing(e.cells(), e.protocol)) for e in experiments)
-    return Outcome(computed, left, time.monotonic() - started)
+    left = missing_cells(experiments, store)
+    return Outcome(len(store.records) - before, left, time.monotonic() - worker.clock.started)
+
+
+def missing_cells(experiments: Sequence[Experiment], store: Store) -> int:
+    """Return how many cells of the experiments have no record; a cell that two share counts once."""
+    return len({cell.key(e.protocol) for e in experiments for cell in store.missing(e.cells(), e.protocol)})
+
+
+class Worker:
+    """Computes batches into a store, until a time limit.
+
+    Args:
+        device: of torch; None is the GPU where there is one.
+        total: cells in all, for the listener.
+
+    Attributes:
+        families: the models of the last batch.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        device: str | None = None,
+        seconds: float | None = None,
+        save_samples: bool = False,
+        listener: Listener | None = None,
+        total: int = 0,
+    ) -> None:
+        self.store, self.save_samples, self.total = store, save_samples, total
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.clock = _Clock(time.monotonic(), seconds)
+        self.tell: Listener = listener or (lambda event: None)
+        self.computed = 0
+        self.families: dict[Model, Family] = {}
+
+    def compute(self, batch: Batch) -> bool:
+        """Train the batch's models and store its cells; False when the time is too short for its training."""
+        began = time.monotonic()
+        families = _train(batch, self.device, self.clock, self.tell)
+        if families is None:
+            return False
+        self.families = families
+        share = (time.monotonic() - began) / len(batch.cells)
+        for cell in batch.cells:
+            if not self.clock.too_late(_pace(cell)):
+                self._cell(cell, families[model_of(cell)], batch.protocol, share)
+        return True
+
+    def _cell(self, cell: Cell, family: Family, protocol: Protocol, train_seconds: float) -> None:
+        began = time.monotonic()
+        keep = partial(save, self.store, cell, protocol) if self.save_samples and cell.run == 0 else None
+        results, about = compute(cell, family, protocol, self.device, keep)
+        self.store.add(cell, protocol, results, {**about, "train_seconds": round(train_seconds, 3)})
+        self.clock.note(_pace(cell), time.monotonic() - began)
+        self.computed += 1
+        what = f"{cell.setting}, {cell.models}, N = {cell.train_size}, {_pace(cell)}"
+        self.tell(Event(what, self.computed, self.total))
+
+
+def _pace(cell: Cell) -> str:
+    return f"K = {cell.particles}"
 
 
 @dataclass(frozen=True)
@@ -94,18 +143,31 @@ class Batch:
         return list(dict.fromkeys(model_of(cell) for cell in self.cells))
 
 
-def batches(experiments: Sequence[Experiment], store: Store) -> Iterator[Batch]:
-    """Yield batches of missing cells: each of one setting and kind of model, of as many runs as train together."""
+def batches(experiments: Sequence[Experiment], store: Store, networks: int = MOST_NETWORKS) -> Iterator[Batch]:
+    """Yield batches of missing cells: each of one setting and kind of model, of as many runs as train together.
+
+    Args:
+        networks: trained together at most, unless one run alone needs more; fewer give more, smaller batches.
+    """
+    taken: set[str] = set()
     for experiment in experiments:
         missing = store.missing(experiment.cells(), experiment.protocol)
+        # Conditional and separate experiments of a setting share their analytic cells.
+        missing = [cell for cell in missing if cell.key(experiment.protocol) not in taken]
+        taken.update(cell.key(experiment.protocol) for cell in missing)
         for kind in (ANALYTIC, experiment.models):
             cells = [cell for cell in missing if cell.models == kind]
-            runs = sorted({cell.run for cell in cells})
-            per_run = max(1, len({cell.train_size for cell in cells})) * (3 if kind == "separate" else 1)
-            at_once = max(1, _MOST_NETWORKS // per_run) if kind != ANALYTIC else max(1, len(runs))
-            for first in range(0, len(runs), at_once):
-                chosen = set(runs[first : first + at_once])
-                yield Batch([cell for cell in cells if cell.run in chosen], experiment.protocol)
+            yield from _split(cells, experiment.protocol, networks)
+
+
+def _split(cells: list[Cell], protocol: Protocol, networks: int) -> Iterator[Batch]:
+    """Cut cells of one kind by runs."""
+    runs = sorted({cell.run for cell in cells})
+    per_run = max(1, len({cell.train_size for cell in cells})) * (3 if cells and cells[0].models == "separate" else 1)
+    at_once = max(1, networks // per_run)
+    for first in range(0, len(runs), at_once):
+        chosen = set(runs[first : first + at_once])
+        yield Batch([cell for cell in cells if cell.run in chosen], protocol)
 
 
 def _train(batch: Batch, device: str, clock: _Clock, tell: Listener) -> dict[Model, Family] | None:

@@ -3,6 +3,8 @@
     store.json                      format and version
     protocols/<hash>.json           what a record's protocol hash stands for
     records/<setting>-<models>.jsonl  one line per record, with a checksum of its own
+    samples/<setting>-<models>.jsonl  a few points of some cells, for pictures (samples.py)
+    workers/                          what workers have not handed over yet (jobs.py)
 
 A line is written whole by one append and synced. A kill in the middle leaves a line that fails its checksum: it is
 noticed, reported, and its cell computed again. One runner writes at a time; a second one is told who holds the store.
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import DegeneracyWarning, PolyscoreError
+from polyscore.errors import DegeneracyWarning, OutputError, PolyscoreError
 from polyscore.experiments.cells import Cell, Protocol, digest
 from polyscore.files import write_text
 
@@ -90,7 +92,7 @@ class Store:
     def _create(self) -> None:
         marker = self.path / "store.json"
         if not marker.exists():
-            write_text(marker, json.dumps({"format": FORMAT, "version": VERSION}) + "\n")
+            write_whole(marker, json.dumps({"format": FORMAT, "version": VERSION}) + "\n")
 
     @property
     def records(self) -> dict[str, Record]:
@@ -141,7 +143,7 @@ class Store:
         for key, description in protocols.items():
             target = self.path / "protocols" / f"{key}.json"
             if not target.exists():
-                write_text(target, json.dumps(description, indent=1) + "\n")
+                write_whole(target, json.dumps(description, indent=1) + "\n")
         new = [record for record in records if record.key not in self.records]
         for record in new:
             self._append(record)
@@ -149,22 +151,7 @@ class Store:
         return len(new)
 
     def _append(self, record: Record) -> None:
-        file = self.path / "records" / f"{record.cell.setting}-{record.cell.models}.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(file, "ab+") as handle:
-                start = handle.seek(0, os.SEEK_END)
-                # A truncated last line must not swallow the next one.
-                if start and _last_byte(handle) != b"\n":
-                    handle.write(b"\n")
-                handle.write(record.line().encode())
-                handle.flush()
-                os.fsync(handle.fileno())
-        except OSError as error:
-            raise StoreError(
-                f"the store must be writable; appending to {file} failed ({error.strerror}). What was stored before is "
-                "safe: free some space and run again, only missing cells are computed."
-            ) from error
+        append_line(self.path / "records" / f"{record.cell.setting}-{record.cell.models}.jsonl", record.line())
 
     def protocols(self) -> dict[str, dict[str, Any]]:
         """Return the protocols by hash."""
@@ -194,6 +181,33 @@ class Store:
             handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             handle.flush()
             yield
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a small file; a disk that is full or read-only is a `StoreError`."""
+    try:
+        write_text(file, text)
+    except (OSError, OutputError) as error:
+        raise StoreError(f"the store must be writable; writing {file} failed ({error}). Free some space.") from error
+
+
+def append_line(file: Path, line: str) -> None:
+    """Append a whole line and sync it; a disk that is full or read-only is a `StoreError`."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "ab+") as handle:
+            start = handle.seek(0, os.SEEK_END)
+            # A truncated last line must not swallow the next one.
+            if start and _last_byte(handle) != b"\n":
+                handle.write(b"\n")
+            handle.write(line.encode())
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        raise StoreError(
+            f"the store must be writable; appending to {file} failed ({error.strerror}). What was stored before is "
+            "safe: free some space and run again, only missing cells are computed."
+        ) from error
 
 
 def _last_byte(handle: Any) -> bytes:

@@ -100,6 +100,7 @@ def _run_halving(plan: Plan, n: int, chunk: int, progress: Progress | None, work
     """Run all chunks; where the GPU's memory does not suffice, halve them and go on, saying so once."""
     parts: list[Run] = []
     warned, first = False, 0
+    chunk = min(chunk, -(-n // plan.block) * plan.block)
     while first < n:
         bounds = [(a, min(n, a + chunk)) for a in range(first, n, chunk)]
         counter = _Counter(progress, first, n, plan.settings.steps)

@@ -1,7 +1,7 @@
 """Training: denoising loss, many models as one program, checkpoints that survive a kill."""
 
-from polyscore.training.files import load, save
+from polyscore.training.families import load
 from polyscore.training.fit import fit, fit_many
 from polyscore.training.recipe import Recipe
 
-__all__ = ["Recipe", "fit", "fit_many", "load", "save"]
+__all__ = ["Recipe", "fit", "fit_many", "load"]

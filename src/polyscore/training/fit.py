@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Family
+from polyscore.checkpoints import Checkpoint
 from polyscore.distributions.learned import Ensemble
 from polyscore.errors import PolyscoreError, require
+from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.rng import derive
-from polyscore.training.files import build_family, read_tensors, write_tensors
+from polyscore.tensor_files import read_tensors, write_tensors
+from polyscore.training.families import build_family
 from polyscore.training.pools import Data, Pools, stack_pools
 from polyscore.training.recipe import Recipe
 from polyscore.training.trainer import Snapshot, Trainer
@@ -55,7 +59,7 @@ def fit(
         seconds: stop after this much wall-clock time at the latest.
         progress: called now and then with (step, steps, mean loss).
     """
-    require(members >= 1, "members", "be at least 1", members)
+    require(isinstance(members, Integral) and members >= 1, "members", "be a whole number of at least 1", members)
     seeds = [seed] if members == 1 else [derive(seed, "member", m) for m in range(members)]
     families = fit_many(
         [data] * members, seeds, recipe=recipe, device=device, checkpoint=checkpoint,
@@ -84,6 +88,10 @@ def fit_many(
     A family's result depends on its own data and seed, not on who shares the program.
     """
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
+    require(isinstance(checkpoint_every, Integral) and checkpoint_every >= 1, "checkpoint_every",
+            "be a whole number of at least 1", checkpoint_every)  # fmt: skip
+    if checkpoint is not None:
+        check_file(checkpoint, (".safetensors",))
     recipe = _recipe(recipe, options)
     pools = stack_pools(datasets, recipe.standardise)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -120,12 +128,14 @@ def _train(trainer: Trainer, keeper: _Keeper, every: int, seconds: float | None,
 
 
 def _stop_if_diverged(trainer: Trainer, losses: Tensor, keeper: _Keeper) -> None:
+    """Stop on a bad loss, of the last step or of the weights that it left behind."""
+    losses = torch.where(losses.isfinite(), trainer.next_losses(), losses)
     bad = (~losses.isfinite()).nonzero().flatten().tolist()
     if bad:
         kept = f"The last good checkpoint, of step {keeper.saved}, is in {keeper.path}." if keeper.saved else ""
         raise DivergenceError(
-            f"the loss must stay finite; network {bad[0]} gave {losses[bad[0]].item()} by step {trainer.step}. "
-            f"Lower learning_rate or standardise the data. {kept}".strip()
+            f"the loss must stay finite; network {bad[0]} diverged by step {trainer.step} (loss "
+            f"{losses[bad[0]].item():.3g}). Lower learning_rate or standardise the data. {kept}".strip()
         )
 
 
@@ -134,7 +144,8 @@ class _Keeper:
 
     def __init__(self, path: Path | None, recipe: Recipe, pools: Pools, seeds: Sequence[int]) -> None:
         self.path, self.saved = path, 0
-        data = derive(0, pools.points.numpy().tobytes().hex() if path else "", pools.conditions)
+        contents = (pools.points.numpy().tobytes().hex(), pools.sizes.tolist(), pools.conditions) if path else ()
+        data = derive(0, *contents)
         # `steps` may be raised to train on; everything else must agree.
         described = {key: value for key, value in recipe.to_dict().items() if key != "steps"}
         self.about = {"kind": "training", "recipe": described, "seeds": list(map(int, seeds)), "data": str(data)}
@@ -149,6 +160,11 @@ class _Keeper:
             raise PolyscoreError(
                 f"a checkpoint must belong to this training; {self.path} differs in {', '.join(differing)}. "
                 "Name another file, or delete it to start again."
+            )
+        if step > trainer.recipe.steps:
+            raise PolyscoreError(
+                f"a training must not be shorter than its checkpoint; {self.path} is of step {step}, steps is "
+                f"{trainer.recipe.steps}. Raise steps, or name another file."
             )
         trainer.restore(Snapshot(step, tensors))
         self.saved = step
@@ -174,8 +190,8 @@ def _families(trainer: Trainer, pools: Pools) -> list[Family]:
         )
         units = (pools.shift[m], pools.scale[m]) if recipe.standardise else None
         indices = {name: a for a, name in enumerate(pools.conditions)}
-        family = build_family(network, indices, recipe.schedule.to_dict(), units)
-        family.training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
-                           "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
+        training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
+                    "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
+        family = build_family(Checkpoint(network, indices, recipe.schedule, units, training))
         families.append(family)
     return families

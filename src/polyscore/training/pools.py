@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import ArgumentError, check_conditions, require
 
 Data = Mapping[str, Any]
 
@@ -42,15 +42,20 @@ def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
     require(len(datasets) >= 1, "datasets", "hold at least one", 0)
     conditions = list(datasets[0])
     require(conditions, "data", "hold at least one condition", "none")
+    check_conditions(conditions)
     for data in datasets:
         require(list(data) == conditions, "all models", f"have the conditions {conditions}", list(data))
     pools = [[_points(name, data[name]) for name in conditions] for data in datasets]
-    dims = {name: pool.shape[1] for row in pools for name, pool in zip(conditions, row, strict=True)}
-    if len(set(dims.values())) > 1:
-        raise ArgumentError(f"all conditions must have one dimension; got {dims}. Select the same columns for each.")
+    for m, row in enumerate(pools):
+        dims = {name: pool.shape[1] for name, pool in zip(conditions, row, strict=True)}
+        if set(dims.values()) != {pools[0][0].shape[1]}:
+            where = f" in dataset {m}, where the first has {pools[0][0].shape[1]}" if m else ""
+            raise ArgumentError(
+                f"all conditions must have one dimension; got {dims}{where}. Select the same columns for each."
+            )
     moments = [_moments(torch.cat(row), standardise) for row in pools]
     most = max(len(pool) for row in pools for pool in row)
-    points = torch.zeros(len(pools), len(conditions), most, dims[conditions[0]])
+    points = torch.zeros(len(pools), len(conditions), most, pools[0][0].shape[1])
     for m, row in enumerate(pools):
         for a, pool in enumerate(row):
             points[m, a, : len(pool)] = (pool - moments[m][0]) / moments[m][1]

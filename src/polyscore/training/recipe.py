@@ -44,7 +44,9 @@ class Recipe:
             self.activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)
         )
         for name in ("steps", "batch", "width", "depth"):
-            require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+            value: int = getattr(self, name)
+            require(isinstance(value, int) and value >= 1, name, "be a whole number of at least 1", value)
+        require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
         require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
         require(self.ema is None or 0 < self.ema < 1, "ema", "be a decay in (0, 1), or None", self.ema)
 

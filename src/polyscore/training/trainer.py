@@ -8,18 +8,19 @@ and a training resumed at any step sees the numbers it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from polyscore.nn.mlp import StackedMLP, matmul_precision
+from polyscore.nn.mlp import StackedMLP, matmul_precision, time_feature
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
 
-_PAGE = 50
+_PAGE = 100
+_WARM_UP = 3
 
 
 @dataclass
@@ -50,59 +51,102 @@ class Trainer:
             inputs, self.dim, self.network_seeds, recipe.width, recipe.depth, recipe.activation
         ).to(device)
         parameters = list(self.network.parameters())
-        self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True)
+        cuda = device.type == "cuda"
+        self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
         self.average = [p.detach().clone() for p in parameters] if recipe.ema else None
         self.onehot = None if separate else torch.eye(self.conditions, device=device)
         self.step, self._page = 0, -1
+        self._row = torch.zeros(1, dtype=torch.long, device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._eager_steps = 0
+        self._losses = torch.zeros(len(self.network_seeds), device=device)
 
     def advance(self) -> Tensor:
-        """Take one optimiser step; return each network's loss, `(networks,)`, still on the device."""
-        x0, t, eps = self._batch(self.step)
-        schedule = self.recipe.schedule
-        noisy = schedule.alpha(t) * x0 + schedule.sigma(t) * eps
+        """Take one optimiser step; return each network's loss, `(networks,)`, still on the device.
+
+        On a GPU a step is captured into a graph after a few eager ones: its hundred launches would cost the host more
+        than the device.
+        """
+        self._load(self.step)
+        if self.device.type != "cuda":
+            self._optimise()
+        elif self._graph is not None:
+            self._graph.replay()
+        elif self._eager_steps < _WARM_UP:
+            self._on_side_stream(self._optimise)
+            self._eager_steps += 1
+        else:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._optimise()
+            self._graph.replay()
+        self.step += 1
+        return self._losses
+
+    def _on_side_stream(self, work: Callable[[], None]) -> None:
+        """Run eagerly where a later capture will run, so that libraries allocate their workspaces there."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            work()
+        torch.cuda.current_stream().wait_stream(side)
+
+    def _optimise(self) -> None:
+        """One step on the row of the page that the device index names."""
         with matmul_precision("high"):
-            error = self.network(self._inputs(noisy, t)) - eps.flatten(1, 2)
-            losses = error.square().sum(-1).mean(-1)
+            losses = self._loss()
             self.optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()
         self.optimiser.step()
-        self.step += 1
+        self._losses.copy_(losses.detach())
         if self.average is not None:
             decay = self.recipe.ema or 0.0
             torch._foreach_lerp_(self.average, list(self.network.parameters()), 1 - decay)
-        return losses.detach()
+
+    def _loss(self) -> Tensor:
+        """Mean over the batch of the squared error, `(networks,)`."""
+        x0, t, eps = self._batch()
+        schedule = self.recipe.schedule
+        noisy = schedule.alpha(t) * x0 + schedule.sigma(t) * eps
+        error = self.network(self._inputs(noisy, t)) - eps.flatten(1, 2)
+        return error.square().sum(-1).mean(-1)
+
+    @torch.no_grad()
+    def next_losses(self) -> Tensor:
+        """Return the losses of the present weights on the next batch: what `advance` reports are those before its step."""
+        self._load(self.step)
+        return self._loss()
 
     def _inputs(self, noisy: Tensor, t: Tensor) -> Tensor:
-        """[t, x, onehot], `(G, C, b, d) -> (G, C b, in)`."""
-        parts = [t, noisy]
+        """[1 - t, x, onehot], `(G, C, b, d) -> (G, C b, in)`."""
+        parts = [time_feature(t), noisy]
         if self.onehot is not None:
             networks, _, batch, _ = noisy.shape
             parts.append(self.onehot[None, :, None].expand(networks, -1, batch, -1))
         return torch.cat(parts, dim=-1).flatten(1, 2)
 
-    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _batch(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return clean points, times and noise of one step: `(G, C, b, d)`, `(G, C, b, 1)`, `(G, C, b, d)`."""
+        uniforms, noise = (page.index_select(0, self._row)[0] for page in (self._uniforms, self._normals))
+        which = (uniforms[..., 0] * self.sizes[..., None]).long().clamp_max(self.points.shape[2] - 1)  # (G, C, b)
+        clean = torch.gather(self.points, 2, which[..., None].expand(-1, -1, -1, self.dim))
+        return clean, uniforms[..., 1:], noise
+
+    def _load(self, step: int) -> None:
+        """Put the numbers of a step's page into the buffers, and its row into the index."""
         page, row = divmod(step, _PAGE)
-        if page != self._page:
-            self._draw(page)
-            self._page = page
-        return self._clean(row), self._times[row], self._noise[row]
-
-    def _clean(self, row: int) -> Tensor:
-        which = (self._picks[row] * self.sizes[..., None]).long().clamp_max(self.points.shape[2] - 1)  # (G, C, b)
-        return torch.gather(self.points, 2, which[..., None].expand(-1, -1, -1, self.dim))
-
-    def _draw(self, page: int) -> None:
-        """Draw the numbers of `_PAGE` steps, one generator a network."""
-        shape = (_PAGE, self.groups, self.per_group)
-        uniforms, normals = [], []
-        for seed in self.network_seeds:
+        self._row.fill_(row)
+        if page == self._page:
+            return
+        if self._page < 0:
+            shape = (_PAGE, len(self.network_seeds), self.groups, self.per_group)
+            self._uniforms = torch.empty(*shape, 2, device=self.device)
+            self._normals = torch.empty(*shape, self.dim, device=self.device)
+        self._page = page
+        for g, seed in enumerate(self.network_seeds):
             source = torch.Generator(device=self.device).manual_seed(derive(seed, "batches", page))
-            uniforms.append(torch.rand(*shape, 2, generator=source, device=self.device))
-            normals.append(torch.randn(*shape, self.dim, generator=source, device=self.device))
-        both = torch.stack(uniforms, dim=1)  # (page, G, C, b, 2)
-        self._picks, self._times = both[..., 0], both[..., 1:]
-        self._noise = torch.stack(normals, dim=1)
+            self._uniforms[:, g] = torch.rand(self._uniforms[:, g].shape, generator=source, device=self.device)
+            self._normals[:, g] = torch.randn(self._normals[:, g].shape, generator=source, device=self.device)
 
     def parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the weights and biases to evaluate with: the average where there is one."""
@@ -123,6 +167,7 @@ class Trainer:
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot; the next steps are those that followed it."""
         self.step, self._page = snapshot.step, -1
+        self._graph, self._eager_steps = None, 0
         for i, p in enumerate(self.network.parameters()):
             p.data.copy_(snapshot.tensors[f"parameter.{i}"])
             prefix = f"adam.{i}."

@@ -63,7 +63,7 @@ class BiasSiLU(torch.autograd.Function):
         return h
 
     @staticmethod
-    def backward(ctx: Any, dh: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, dh: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of z and of the bias."""
         z, bias = ctx.saved_tensors
         networks, rows, width = z.shape

@@ -4,21 +4,25 @@
 //
 // Operands are fp16, sums fp32. silu(z) = y + y tanh(y) with y = z / 2; first, offset, W and b come halved.
 //
-// Who does what. One block a multiprocessor, three warpgroups: one fetches weights, two multiply. A block takes tiles of
-// 128 rows of one condition, 64 to a multiplying warpgroup. Those 64 rows of h (64 KB) stay in shared memory and are
+// Who does what. One block a multiprocessor, three warpgroups: one fetches weights, two multiply. A block takes tiles
+// of 128 rows of one condition, 64 to a multiplying warpgroup. Those 64 rows of h (64 KB) stay in shared memory and are
 // overwritten in place, layer by layer, by the warpgroup that reads them, so the two never wait for each other's rows.
 // A layer is two chunks of 256 columns: 128 sums a thread, and the finished first chunk waits in 64 registers, packed,
 // until the second no longer needs h.
 //
-// Weights stream through a ring of three slots, each 64 (k) x 256 (n): 32 KB, 2 x 512 cycles of tensor cores. They lie in
+// Weights stream through a ring of six slots, each 32 (k) x 256 (n): 16 KB, 2 x 256 cycles of tensor cores. They lie in
 // memory as the very images the ring holds, in order of use, so a slot is one plain bulk copy. A cluster of two blocks
 // reads each slot once: either block fetches half and sends it to both.
 //
 // Overlap. The two multiplying warpgroups share slots but are kept a turn apart, so that one finishes a chunk (bias,
 // tanh, stores) while the other has the tensor cores. The ring's depth bounds how far apart they may be.
 //
-// Shared-memory layout, of h and of weights alike: rows of 64 halves (128 bytes), the 16-byte piece j of row r at place
-// j ^ (r % 8), 8 rows to 1024 bytes. It is the "128-byte swizzle" of the tensor cores, free of bank conflicts.
+// Shared-memory layout: h in rows of 64 halves (128 bytes), the 16-byte piece j of row r at place j ^ (r % 8); weights,
+// one row for each output column, in rows of 32 halves (64 bytes), piece j at place j ^ (r / 2 % 4): the tensor
+// cores' 128- and 64-byte swizzles, free of bank conflicts.
+//
+// Shared memory: h 2 x 64 KB, ring 96 KB, barriers and the next tile's x 3 KB: all 227 KB. Registers: 232 a multiplying
+// thread (128 sums, 64 waiting), 40 a fetching one.
 //
 // Compiled with -DDIM=d, 1 <= d <= 64. Plain PTX throughout, since NVRTC ships without headers.
 
@@ -32,8 +36,12 @@
 #define DEPTH 32  // k of one slot: 32 or 64; the ring is 96 KB either way
 #endif
 #ifndef TURN
-#define TURN (128 / DEPTH)  // slots a warpgroup multiplies before the other's turn, fewer than the ring has; 0: no turns
+#define TURN (128 / DEPTH)  // slots a warpgroup multiplies before the other's turn, fewer than the ring's; 0: no turns
 #endif
+#ifndef SOFT
+#define SOFT 0  // how many of four pairs take tanh from a polynomial instead of the special-function unit, 0 .. 4
+#endif
+// For timing alone, with wrong answers: SKIP_TANH, SKIP_PRODUCTS and SKIP_FETCH leave out one kind of work each.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -47,6 +55,8 @@ constexpr int H_BYTES = WIDTH / 64 * PANEL_BYTES;          // h of one warpgroup
 constexpr int RING_AT = 2 * H_BYTES, FULL_AT = RING_AT + SLOTS * SLOT_BYTES, EMPTY_AT = FULL_AT + 8 * SLOTS;
 constexpr int OUT_BLOCKS = (DIM + 7) / 8;                  // columns of the last layer in eights
 constexpr int UNROLL = DIM < 4 ? DIM : 1;
+constexpr bool STAGED = DIM <= 5;                          // the next tile's rows of x fit beside the ring
+constexpr int X_AT = EMPTY_AT + 8 * SLOTS, PIECES = STAGED ? (ROWS * DIM + 127) / 128 : 1;
 
 // ---- Barriers, copies and fences ------------------------------------------------------------------------------------
 
@@ -87,19 +97,17 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 }
 
+#define COPY "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
 // Fetch this block's share of a slot and hand it to every block of the cluster.
 __device__ __forceinline__ void fetch(u32 target, const char* source, u32 barrier, u32 rank) {
     constexpr u32 share = SLOT_BYTES / CLUSTER;
 #if CLUSTER == 1
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-                 "l"(source), "r"(share), "r"(barrier)
-                 : "memory");
+    asm volatile(COPY " [%0], [%1], %2, [%3];" ::"r"(target), "l"(source), "r"(share), "r"(barrier) : "memory");
 #else
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
-            "r"(target + rank * share),
-        "l"(source + rank * share), "r"(share), "r"(barrier), "h"((unsigned short)((1 << CLUSTER) - 1))
-        : "memory");
+    asm volatile(COPY ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(target + rank * share),
+                 "l"(source + rank * share), "r"(share), "r"(barrier), "h"((unsigned short)((1 << CLUSTER) - 1))
+                 : "memory");
 #endif
 }
 
@@ -117,36 +125,67 @@ __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shar
 
 // ---- Arithmetic -----------------------------------------------------------------------------------------------------
 
-// silu(2 low), silu(2 high) as a pair of halves: one conversion, one special function, one fused product.
-__device__ __forceinline__ u32 silu_pair(float low, float high) {
-    u32 y, t, h;
+__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
+    u32 d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+// tanh(min(u, 4)), u >= 0, to 4e-4: a polynomial of degree 7 in u / 2 - 1, as exact as the special function in halves.
+__device__ __forceinline__ u32 tanh_soft(u32 u) {
+    constexpr u32 c[8] = {0xb025b025, 0x31573157, 0x30933093, 0xb5f6b5f6,
+                          0x35883588, 0xb423b423, 0x307e307e, 0x3bb63bb6};
+    u32 v;
+    asm("min.f16x2 %0, %1, %2;" : "=r"(v) : "r"(u), "r"(0x44004400u));
+    v = fma_pair(v, 0x38003800u, 0xbc00bc00u);
+    u32 p = c[0];
+#pragma unroll
+    for (int k = 1; k < 8; k++) p = fma_pair(p, v, c[k]);
+    return p;
+}
+
+// silu(2 low), silu(2 high) as a pair of halves: y + y tanh(y). The special-function unit takes one half at a time, 16
+// cycles a pair and warp at its full rate; `index` spreads pairs over it and the polynomial.
+__device__ __forceinline__ u32 silu_pair(float low, float high, int index) {
+    u32 y, t;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+#ifdef SKIP_TANH
+    return y;
+#endif
+    if (index % 4 < SOFT) {
+        u32 u = y & 0x7fff7fffu;
+        return fma_pair(u, tanh_soft(u), y);
+    }
     asm("tanh.approx.f16x2 %0, %1;" : "=r"(t) : "r"(y));
-    asm("fma.rn.f16x2 %0, %1, %2, %1;" : "=r"(h) : "r"(y), "r"(t));
-    return h;
+    return fma_pair(y, t, y);
 }
 
 // What the tensor cores want to know of an operand: address / 16, bytes from 8 rows to the next 8, swizzle.
 template <int ROW_BYTES>
 __device__ __forceinline__ u64 describe(u32 address) {
-    return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(8 * ROW_BYTES >> 4) << 32 | (u64)(128 / ROW_BYTES) << 62;
+    constexpr u64 swizzle = 128 / ROW_BYTES, stride = 8 * ROW_BYTES;
+    return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | stride >> 4 << 32 | swizzle << 62;
 }
 
 #define R8(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
 #define F8(i) \
-    "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), "+f"(s[i + 6]), "+f"(s[i + 7])
+    "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), "+f"(s[i + 6]), \
+        "+f"(s[i + 7])
 
 // s (+)= A B, 64 x 256 x 16. Sum s[4 j + 2 v + e] of lane 4 g + q in warp w: row 16 w + 8 v + g, column 8 j + 2 q + e.
 __device__ __forceinline__ void multiply(float (&s)[128], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" R8(0, 1, 2, 3, 4, 5, 6, 7) "," R8(8, 9, 10, 11, 12, 13, 14, 15) ","
-        R8(16, 17, 18, 19, 20, 21, 22, 23) "," R8(24, 25, 26, 27, 28, 29, 30, 31) "," R8(32, 33, 34, 35, 36, 37, 38, 39) ","
-        R8(40, 41, 42, 43, 44, 45, 46, 47) "," R8(48, 49, 50, 51, 52, 53, 54, 55) "," R8(56, 57, 58, 59, 60, 61, 62, 63) ","
-        R8(64, 65, 66, 67, 68, 69, 70, 71) "," R8(72, 73, 74, 75, 76, 77, 78, 79) "," R8(80, 81, 82, 83, 84, 85, 86, 87) ","
-        R8(88, 89, 90, 91, 92, 93, 94, 95) "," R8(96, 97, 98, 99, 100, 101, 102, 103) ","
-        R8(104, 105, 106, 107, 108, 109, 110, 111) "," R8(112, 113, 114, 115, 116, 117, 118, 119) ","
-        R8(120, 121, 122, 123, 124, 125, 126, 127) "}, %128, %129, p, 1, 1, 0, 0;\n}\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        R8(0, 1, 2, 3, 4, 5, 6, 7) "," R8(8, 9, 10, 11, 12, 13, 14, 15) ","
+        R8(16, 17, 18, 19, 20, 21, 22, 23) "," R8(24, 25, 26, 27, 28, 29, 30, 31) ","
+        R8(32, 33, 34, 35, 36, 37, 38, 39) "," R8(40, 41, 42, 43, 44, 45, 46, 47) ","
+        R8(48, 49, 50, 51, 52, 53, 54, 55) "," R8(56, 57, 58, 59, 60, 61, 62, 63) ","
+        R8(64, 65, 66, 67, 68, 69, 70, 71) "," R8(72, 73, 74, 75, 76, 77, 78, 79) ","
+        R8(80, 81, 82, 83, 84, 85, 86, 87) "," R8(88, 89, 90, 91, 92, 93, 94, 95) ","
+        R8(96, 97, 98, 99, 100, 101, 102, 103) "," R8(104, 105, 106, 107, 108, 109, 110, 111) ","
+        R8(112, 113, 114, 115, 116, 117, 118, 119) "," R8(120, 121, 122, 123, 124, 125, 126, 127)
+        "}, %128, %129, p, 1, 1, 0, 0;\n}\n"
         : F8(0), F8(8), F8(16), F8(24), F8(32), F8(40), F8(48), F8(56), F8(64), F8(72), F8(80), F8(88), F8(96), F8(104),
           F8(112), F8(120)
         : "l"(a), "l"(b), "r"(accumulate));
@@ -197,8 +236,12 @@ __device__ __forceinline__ void chunk(float (&s)[128], u32 h, Ring& ring, int wh
         const int k0 = step * DEPTH;
         u64 a = describe<128>(h + k0 / 64 * PANEL_BYTES + k0 % 64 * 2), b = describe<2 * DEPTH>(ring.data());
         begin();
+#ifdef SKIP_PRODUCTS
+        if (!step) multiply(s, a, b, 0);
+#else
 #pragma unroll
         for (int k = 0; k < DEPTH / 16; k++) multiply(s, a + 2 * k, b + 2 * k, step + k);  // 16 halves: 32 bytes on
+#endif
         commit();
 #if TURN
         if (step % TURN == TURN - 1) named_arrive(5 - who, 256);
@@ -208,19 +251,23 @@ __device__ __forceinline__ void chunk(float (&s)[128], u32 h, Ring& ring, int wh
             release(previous, lane);
         }
         previous = ring.empty();
+        if (step == STEPS - 1) {  // inside the loop, or the compiler puts it off until the sums have been used
+            settle<0>();
+            release(previous, lane);
+        }
         ring.advance();
     }
     settle<0>();
-    release(previous, lane);
+    named_sync(2 + who, 128);  // no warp of the group reads h any more
 }
 
 // Sums 8 i .. 8 i + 7 (16 columns, two rows) to activations; `bias` is stored by thread, not by column.
 __device__ __forceinline__ void activate(const float* s, const float4* bias, int i, u32* h) {
     float4 b = __ldg(bias + i);
-    h[0] = silu_pair(s[0] + b.x, s[1] + b.y);
-    h[1] = silu_pair(s[2] + b.x, s[3] + b.y);
-    h[2] = silu_pair(s[4] + b.z, s[5] + b.w);
-    h[3] = silu_pair(s[6] + b.z, s[7] + b.w);
+    h[0] = silu_pair(s[0] + b.x, s[1] + b.y, 0);
+    h[1] = silu_pair(s[2] + b.x, s[3] + b.y, 1);
+    h[2] = silu_pair(s[4] + b.z, s[5] + b.w, 2);
+    h[3] = silu_pair(s[6] + b.z, s[7] + b.w, 3);
 }
 
 // Four 8 x 8 blocks, 16 rows by 16 columns, to shared memory; each lane names one row of one block.
@@ -230,14 +277,24 @@ __device__ __forceinline__ void store_blocks(u32 address, const u32* h) {
                  : "memory");
 }
 
+// The warpgroup's 64 rows of x, a few numbers to a thread; rows beyond the end repeat the last.
+__device__ __forceinline__ void load_rows(float (&ahead)[PIECES], const float* x, int row, int rows, int thread) {
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int i = min(thread + 128 * p, ROWS * DIM - 1);
+        ahead[p] = __ldg(x + (u64)min(row + i / DIM, rows - 1) * DIM + i % DIM);
+    }
+}
+
 // h = silu(x first + offset): a thread owns 8 columns and 32 of the 64 rows, eight rows at a time.
-__device__ __forceinline__ void first_layer(u32 h, const float* x, const float* first, const float* offset, int row,
-                                            int rows, int thread) {
+__device__ __forceinline__ void first_layer(u32 h, const float* x, const float* staged, const float* first,
+                                            const float* offset, int row, int rows, int thread) {
     int column = thread % 64 * 8, half = thread / 64 * 32;
     u32 target = h + thread % 64 / 8 * PANEL_BYTES + half * 128;
     row += half;
+    staged += half * DIM;
 #pragma unroll 1
-    for (int block = 0; block < 4; block++, target += 1024, row += 8) {
+    for (int block = 0; block < 4; block++, target += 1024, row += 8, staged += 8 * DIM) {
         float y[8][8];
         float4 low = __ldg((const float4*)(offset + column)), high = __ldg((const float4*)(offset + column) + 1);
 #pragma unroll
@@ -251,7 +308,7 @@ __device__ __forceinline__ void first_layer(u32 h, const float* x, const float* 
             float4 l = __ldg(weights), r = __ldg(weights + 1);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                float v = __ldg(x + (u64)min(row + i, rows - 1) * DIM + k);  // rows beyond the end repeat the last
+                float v = STAGED ? staged[i * DIM + k] : __ldg(x + (u64)min(row + i, rows - 1) * DIM + k);
                 y[i][0] += v * l.x, y[i][1] += v * l.y, y[i][2] += v * l.z, y[i][3] += v * l.w;
                 y[i][4] += v * r.x, y[i][5] += v * r.y, y[i][6] += v * r.z, y[i][7] += v * r.w;
             }
@@ -259,9 +316,9 @@ __device__ __forceinline__ void first_layer(u32 h, const float* x, const float* 
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             u32 place = target + i * 128 + ((thread % 8 ^ i) << 4);
-            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(silu_pair(y[i][0], y[i][1])),
-                         "r"(silu_pair(y[i][2], y[i][3])), "r"(silu_pair(y[i][4], y[i][5])),
-                         "r"(silu_pair(y[i][6], y[i][7]))
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(silu_pair(y[i][0], y[i][1], 0)),
+                         "r"(silu_pair(y[i][2], y[i][3], 1)), "r"(silu_pair(y[i][4], y[i][5], 2)),
+                         "r"(silu_pair(y[i][6], y[i][7], 3))
                          : "memory");
         }
     }
@@ -306,8 +363,12 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
                 const char* source = weights + (separate ? unit / per_condition * set_bytes : 0);
                 for (int step = 0; step < layers * CHUNKS * STEPS; step++, source += SLOT_BYTES) {
                     barrier_wait(ring.empty(), ring.parity);
+#ifdef SKIP_FETCH
+                    barrier_arrive(ring.full(), rank);
+#else
                     barrier_expect(ring.full(), SLOT_BYTES);
                     fetch(ring.data(), source, ring.full(), rank);
+#endif
                     ring.advance();
                 }
             }
@@ -322,17 +383,24 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
         u32 place[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) place[i] = row_at + (((2 * i + lane / 16) ^ (lane % 8)) << 4);
+        auto row_of = [=](int unit) { return (unit % per_condition * CLUSTER + (int)rank) * TILE + who * ROWS; };
         Ring ring = {base, 0, 0};
 #if TURN
         if (who == 1) named_arrive(4, 256);  // the first turn is the other's
 #endif
-#ifdef STAGGER
-        if (who == 1) { long long t0 = clock64(); while (clock64() - t0 < STAGGER) {} }
-#endif
+        float* staged = (float*)(memory + X_AT) + who * ROWS * DIM;
+        float ahead[PIECES];
+        if (STAGED) load_rows(ahead, x, row_of(start), rows, thread);
         for (int unit = start; unit < units; unit += stride) {
             const int condition = unit / per_condition, set = separate ? condition : 0;
-            const int row = (unit % per_condition * CLUSTER + rank) * TILE + who * ROWS;
-            first_layer(h, x, first + set * DIM * WIDTH, offset + condition * WIDTH, row, rows, thread);
+            const int row = row_of(unit);
+            if (STAGED) {
+#pragma unroll
+                for (int p = 0; p < PIECES; p++)
+                    if (thread + 128 * p < ROWS * DIM) staged[thread + 128 * p] = ahead[p];
+                named_sync(2 + who, 128);
+            }
+            first_layer(h, x, staged, first + set * DIM * WIDTH, offset + condition * WIDTH, row, rows, thread);
             publish();
             named_sync(2 + who, 128);
 
@@ -345,7 +413,6 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
 #pragma unroll
                 for (int i = 0; i < 16; i++) activate(sums + 8 * i, bias, i, waiting + 4 * i);
                 chunk(sums, h, ring, who, lane);
-                named_sync(2 + who, 128);  // no warp of the group reads h any more
 #pragma unroll
                 for (int i = 0; i < 16; i++) store_blocks(place[i % 4] + i / 4 * PANEL_BYTES, waiting + 4 * i);
 #pragma unroll
@@ -357,6 +424,8 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
                 named_sync(2 + who, 128);
             }
 
+            if (STAGED)  // a tile ahead, so that its way from memory is hidden
+                load_rows(ahead, x, row_of(unit + stride), rows, thread);
             // The last hidden layer goes straight from registers into the output layer.
             const uint2* columns = last + (u64)set * (WIDTH / 16) * OUT_BLOCKS * 32 + lane;
 #pragma unroll 1
@@ -372,7 +441,6 @@ perceptron(const float* __restrict__ x, const float* __restrict__ first, const f
                                 __ldg(columns + (i * OUT_BLOCKS + n) * 32));
                 }
             }
-            named_sync(2 + who, 128);  // h is free for the next tile
 #pragma unroll
             for (int v = 0; v < 2; v++) {
                 const int here = row + 16 * warp + 8 * v + g;

@@ -21,7 +21,7 @@ LARGEST_DIM = 64
 CHUNK, DEPTH = 256, 32  # columns and k of one piece of weights
 TILE_PAIR = 256  # rows a cluster of two blocks takes at a time
 THREADS = 384
-SHARED_BYTES = 2 * 64 * WIDTH * 2 + 192 * CHUNK * 2 + 128  # activations, ring of weights, barriers
+SHARED_BYTES = 2 * 64 * WIDTH * 2 + 192 * CHUNK * 2 + 3072  # activations, ring of weights, barriers and rows of x
 
 
 def supports(network: ScoreNetwork, device: torch.device) -> bool:

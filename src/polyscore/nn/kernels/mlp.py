@@ -7,8 +7,8 @@ to itself PyTorch sends every SiLU and the wide first layer through memory once 
     middle:  h' = silu(h W + b)                         bias and SiLU in the product's epilogue
     final:   silu(h W + b) last, per tile of columns    the widest activation never reaches memory
 
-silu(z) = y + y tanh(y) with y = z / 2, one special function for two values instead of two for one; the halves are
-folded into weights and biases, exactly, since 1/2 is a power of two. Needs a Hopper GPU or newer, for its copy engine.
+silu(z) = y + y tanh(y) with y = z / 2, one special function instead of two; the halves are folded into weights and
+biases, exactly, since 1/2 is a power of two. Needs a Hopper GPU or newer, for its copy engine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from polyscore.nn.mlp import ScoreNetwork
 
 @triton.jit
 def _silu_of_double(y):
-    """silu(2 y) = y + y tanh(y) in fp16, two at a time: one conversion, one special function, one fused product."""
-    return tl.inline_asm_elementwise(
-        "{ .reg .b32 h, t; cvt.rn.f16x2.f32 h, $2, $1; tanh.approx.f16x2 t, h; fma.rn.f16x2 $0, h, t, h; }",
-        "=r,r,r", [y], dtype=tl.float16, is_pure=True, pack=2,
-    )  # fmt: skip
+    """silu(2 y) = y + y tanh(y), rounded to fp16 once, at the end."""
+    t = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [y], dtype=tl.float32, is_pure=True, pack=1)
+    return (y + y * t).to(tl.float16)
 
 
 @triton.jit

@@ -1,0 +1,62 @@
+"""Which experiments a command is about, and where their results live."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyscore.experiments.cells import Experiment
+
+
+def known(spec: Path | None) -> dict[str, Experiment]:
+    """Return the experiments of a spec file, or the paper's."""
+    if spec is not None:
+        from polyscore.experiments.spec import load_spec
+
+        return load_spec(spec)
+    from polyscore.experiments import papers
+
+    return {name: papers.load(name) for name in papers.names()}
+
+
+def chosen(
+    names: list[str], everything: bool, spec: Path | None, runs: int | None, particles: str | None, quick: bool
+) -> list[Experiment]:
+    """Return the experiments that the command line asks for, with its changes."""
+    from polyscore.errors import ArgumentError, require
+    from polyscore.experiments import cells
+
+    experiments = known(spec)
+    require(bool(names) != everything, "what to run", "be NAMEs or --all", "both" if names else "neither")
+    found = list(experiments.values()) if everything else [e for name in names for e in _named(name, experiments)]
+    require(runs is None or runs >= 1, "--runs", "be at least 1", runs)
+    changes: dict[str, Any] = {} if runs is None else {"runs": runs}
+    if particles is not None:
+        try:
+            changes["particles"] = tuple(sorted({int(part) for part in particles.split(",")}))
+        except ValueError as error:
+            raise ArgumentError(f"--particles must be whole numbers such as 1,4,16; got {particles!r}.") from error
+        require(min(changes["particles"]) >= 1, "--particles", "be at least 1", particles)
+    found = [dataclasses.replace(experiment, **changes) for experiment in found]
+    return [cells.quick(experiment) for experiment in found] if quick else found
+
+
+def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
+    """An experiment by name, or both of a setting."""
+    from polyscore.errors import ArgumentError
+    from polyscore.experiments.spec import nearest
+
+    found = [experiments[name]] if name in experiments else [e for e in experiments.values() if e.setting == name]
+    if not found:
+        names = dict.fromkeys([*experiments, *(e.setting for e in experiments.values())])
+        raise ArgumentError(
+            f"an experiment must be one of {', '.join(experiments)}; got {name!r}.{nearest(name, names)}"
+        )
+    return found
+
+
+def place(store: Path, quick: bool) -> Path:
+    """Return the store's folder: quick results stay apart."""
+    return store.with_name(store.name + "-quick") if quick else store

@@ -1,0 +1,229 @@
+"""`polyscore paper`: the paper's twelve experiments."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyscore.cli import show
+from polyscore.cli.choose import chosen as choose
+from polyscore.cli.choose import known as find_known
+from polyscore.cli.choose import place as find_place
+
+if TYPE_CHECKING:
+    from polyscore.experiments.cells import Experiment
+    from polyscore.experiments.engines import Engine
+    from polyscore.experiments.runner import Event, Outcome
+    from polyscore.experiments.store import Store
+
+app = typer.Typer(help="Reproduce the **paper's tables**.", no_args_is_help=True, rich_markup_mode="markdown")
+
+STORE = Path("results/paper")
+_HELP = {
+    "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
+    "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
+    "particles": "Particle counts K, such as 1,4,16; those of the experiment by default.",
+    "seconds": "Stop in time: begin nothing that would outlast this.",
+    "quick": "A scaled-down version for two CPU cores; kept apart from the real thing, in STORE-quick.",
+    "engine": "local, ray or submitit.",
+    "address": "Of a running Ray cluster, host:port; without it Ray starts here.",
+    "workers": "Processes, Ray CPUs or array tasks at a time; 1 is this process.",
+    "gpus": "GPUs a task on ray (also a fraction) or submitit; 1 with --device cuda, else none.",
+    "networks": "Networks trained together in a job; fewer make more, smaller jobs.",
+    "save": "Keep 500 points of every cell of run 0, for the sample grids.",
+}
+Names = Annotated[list[str] | None, typer.Argument(help=_HELP["names"], metavar="[NAME]...")]
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.")]
+Quick = Annotated[bool, typer.Option("--quick", help=_HELP["quick"])]
+Spec = Annotated[Path | None, typer.Option(help=_HELP["spec"])]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False, spec: Spec = None) -> None:
+    """List the experiments: setting, models, cells.
+
+    Example: `polyscore paper list`
+    """
+    with show.clean():
+        known = find_known(spec)
+    rows = [[name, _join(e.train_sizes), _join(e.particles), e.runs, len(set(e.cells()))] for name, e in known.items()]
+    header = ["name", "train sizes", "K", "runs", "cells"]
+    if as_json:
+        show.write_json({"experiments": {name: e.to_dict() for name, e in known.items()}})
+    else:
+        _table(header, rows)
+
+
+@app.command("run")
+def run(
+    names: Names = None,
+    all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
+    runs: Annotated[int | None, typer.Option(help="Runs a cell; 30 in the paper.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
+    particles: Annotated[str | None, typer.Option(help=_HELP["particles"])] = None,
+    seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
+    store: StoreOption = STORE,
+    quick: Quick = False,
+    spec: Spec = None,
+    engine: Annotated[str, typer.Option(help=_HELP["engine"])] = "local",
+    address: Annotated[str | None, typer.Option(help=_HELP["address"])] = None,
+    workers: Annotated[int | None, typer.Option(help=_HELP["workers"])] = None,
+    gpus: Annotated[float | None, typer.Option(help=_HELP["gpus"])] = None,
+    partition: Annotated[str | None, typer.Option(help="SLURM partition of --engine submitit.")] = None,
+    minutes: Annotated[int | None, typer.Option(help="Time limit of a SLURM task.", show_default="60")] = None,
+    networks: Annotated[int | None, typer.Option(help=_HELP["networks"])] = None,
+    save_samples: Annotated[bool, typer.Option(help=_HELP["save"])] = True,
+    as_json: Json = False,
+) -> None:
+    """Compute what the store is missing; stop it at any time, the same command goes on.
+
+    Examples:
+
+    `polyscore paper run gaussian-factorized-ood-conditional --quick`
+
+    `polyscore paper run --all --device cuda --runs 10 --particles 1,4,16,64`
+    """
+    with show.clean():
+        from polyscore.errors import require
+        from polyscore.experiments.store import Store
+
+        chosen = choose(names or [], all_, spec, runs, particles, quick)
+        require(seconds is None or seconds > 0, "--seconds", "be positive", seconds)
+        require(networks is None or networks >= 1, "--networks", "be at least 1", networks)
+        given = {"address": address, "gpus": gpus, "partition": partition, "minutes": minutes}
+        maker, device = _engine(engine, workers, device, given)
+        place = Store(find_place(store, quick))
+        common: dict[str, Any] = {"device": device, "seconds": seconds, "save_samples": save_samples}
+        outcome = _compute(chosen, place, maker, common, engine, networks, as_json)
+    summary = {**dataclasses.asdict(outcome), "store": str(place.path)}
+    if as_json:
+        show.write_json(summary)
+    else:
+        show.stdout().print(
+            f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
+            f"see `polyscore paper report --store {store}{' --quick' if quick else ''}`", soft_wrap=True,
+        )  # fmt: skip
+
+
+def _engine(name: str, workers: int | None, device: str | None, given: dict[str, Any]) -> tuple[Engine, str | None]:
+    """Make the engine from the options that are meant for it, and say where its tasks compute."""
+    from polyscore.errors import ArgumentError
+    from polyscore.experiments.engines import engine
+
+    allowed = {"ray": ("address", "gpus"), "submitit": ("gpus", "partition", "minutes")}.get(name, ())
+    options = {key: value for key, value in given.items() if value is not None}
+    for key in options:
+        if key not in allowed and name in ("local", "ray", "submitit"):
+            raise ArgumentError(f"--{key} must go with an engine that has it; got --engine {name}. Drop one of them.")
+    if name in ("ray", "submitit"):
+        options.setdefault("gpus", 1 if device is not None and device.startswith("cuda") else 0)
+        device = device or ("cuda" if options["gpus"] else "cpu")
+    else:
+        show.require_device(device)
+    return engine(name, workers=workers, **options), device
+
+
+def _compute(
+    chosen: list[Experiment], store: Store, maker: Engine, common: dict[str, Any], engine: str, networks: int | None,
+    quiet: bool,
+) -> Outcome:  # fmt: skip
+    from polyscore.experiments.jobs import adopt, run_jobs
+    from polyscore.experiments.runner import run as run_here
+
+    before = len(store.records)
+    try:
+        with show.progress("starting", quiet) as report:
+
+            def listener(event: Event) -> None:
+                report(event.done, event.total, event.what)
+
+            if engine == "local" and maker.workers == 1:
+                with store.writing():
+                    adopt(store)
+                return run_here(chosen, store, listener=listener, **common)
+            # Smaller jobs keep all workers busy; on a GPU networks train best together.
+            at_once = networks or (90 if engine != "local" else 9)
+            return run_jobs(chosen, store, maker, networks=at_once, listener=listener, **common)
+    except KeyboardInterrupt:
+        new = len(store.records) - before
+        show.stderr().print(f"stopped; {new} new cells are in {store.path}. The same command goes on from there.")
+        raise typer.Exit(130) from None
+
+
+@app.command("status")
+def status(store: StoreOption = STORE, quick: Quick = False, spec: Spec = None, as_json: Json = False) -> None:
+    """Show how many cells of each experiment are stored, and the runs behind each K.
+
+    Example: `polyscore paper status`
+    """
+    with show.clean():
+        from polyscore.experiments.store import Store
+
+        place = Store(find_place(store, quick))
+        known = choose([], True, spec, None, None, quick)
+        rows = [_progress(experiment, place) for experiment in known]
+    if as_json:
+        show.write_json({"store": str(place.path), "experiments": rows})
+    else:
+        header = ["experiment", "cells", "stored", "fewest runs by K"]
+        _table(header, [[r["name"], r["cells"], r["stored"], _join(f"{k}: {n}" for k, n in r["runs"].items())]
+                        for r in rows])  # fmt: skip
+
+
+def _progress(experiment: Experiment, store: Store) -> dict[str, Any]:
+    from collections import Counter
+
+    cells = list(dict.fromkeys(experiment.cells()))
+    stored = [cell for cell in cells if store.get(cell, experiment.protocol)]
+    found = Counter((c.particles, c.models, c.train_size, c.target) for c in stored)
+    columns = {(c.particles, c.models, c.train_size, c.target) for c in cells}
+    runs = {k: min(found[column] for column in columns if column[0] == k) for k in sorted(experiment.particles)}
+    return {"name": experiment.name, "cells": len(cells), "stored": len(stored), "runs": runs}
+
+
+@app.command("report")
+def report(
+    out: Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")] = Path("runs/paper"),
+    store: StoreOption = STORE,
+    quick: Quick = False,
+    spec: Spec = None,
+    as_json: Json = False,
+) -> None:
+    """Write tables (Markdown, LaTeX, CSV), figures and one self-contained HTML report.
+
+    Example: `polyscore paper report --out runs/paper`
+    """
+    with show.clean(), show.progress("writing", quiet=as_json):
+        from polyscore.experiments.report import write_report
+        from polyscore.experiments.store import Store
+        from polyscore.files import check_directory
+
+        check_directory(out)
+        place = Store(find_place(store, quick))
+        chosen = choose([], True, spec, None, None, quick)
+        written = write_report(chosen, place, out)
+    if as_json:
+        show.write_json(written.to_dict())
+    else:
+        for line in written.sentences():
+            show.stdout().print(line, soft_wrap=True)
+
+
+def _join(values: Any) -> str:
+    return ", ".join(map(str, values))
+
+
+def _table(header: list[str], rows: list[list[Any]]) -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in header:
+        first = name in ("name", "experiment")
+        table.add_column(name, justify="left" if first else "right", no_wrap=first)
+    for row in rows:
+        table.add_row(*map(str, row))
+    show.stdout().print(table)

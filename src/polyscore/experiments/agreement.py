@@ -1,0 +1,100 @@
+"""How far ours and the published agree, and the appendix's claim about separate models."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polyscore.experiments.cells import COMPOSITION, Experiment
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import METRICS, Entry, Table, values
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Cells of one metric that were compared, and those beyond three combined standard errors.
+
+    Attributes:
+        published: cells that the paper has in these tables.
+        compared: those with at least two runs of ours by the paper's protocol.
+    """
+
+    metric: str
+    published: int
+    compared: int
+    beyond: list[tuple[Table, Entry]]
+
+    @property
+    def share(self) -> float | None:
+        """Share of the compared cells with |z| <= 3, or None without any."""
+        return 1 - len(self.beyond) / self.compared if self.compared else None
+
+    def sentence(self) -> str:
+        """Return the result as a sentence."""
+        if self.share is None:
+            return f"{self.metric}: none of {self.published} published cells can be compared yet"
+        within = self.compared - len(self.beyond)
+        return (
+            f"{self.metric}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 combined "
+            f"standard errors; {self.published} published"
+        )
+
+
+def agreement(tables: Sequence[Table]) -> list[Agreement]:
+    """Return the agreement of each metric over all tables."""
+    return [_agreement(metric, [table for table in tables if table.metric == metric]) for metric in METRICS]
+
+
+def _agreement(metric: str, tables: list[Table]) -> Agreement:
+    cells = [(table, entry) for table in tables for entry in table.entries if entry.published is not None]
+    compared = [(table, entry) for table, entry in cells if entry.z is not None]
+    beyond = sorted((pair for pair in compared if pair[1].beyond), key=lambda pair: -abs(pair[1].z or 0.0))
+    return Agreement(metric, len(cells), len(compared), beyond)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One target sampled from conditional and from separate models: a condition by itself, or the composition at K.
+
+    Attributes:
+        conditional, separate: one value a run, of the largest train size.
+    """
+
+    setting: str
+    target: str
+    particles: int
+    metric: str
+    conditional: tuple[float, ...]
+    separate: tuple[float, ...]
+
+    @property
+    def z(self) -> float | None:
+        """(separate - conditional) over its standard error; positive when separate models are worse."""
+        if min(len(self.conditional), len(self.separate)) < 2:
+            return None
+        spread = [statistics.pvariance(v) / len(v) for v in (self.conditional, self.separate)]
+        difference = statistics.fmean(self.separate) - statistics.fmean(self.conditional)
+        return difference / math.sqrt(sum(spread)) if sum(spread) else None
+
+
+def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") -> list[Pair]:
+    """Return the conditions by themselves and the compositions, conditional beside separate, setting by setting."""
+    kinds = {(e.setting, e.models): e for e in experiments}
+    settings = dict.fromkeys(e.setting for e in experiments)
+    found = []
+    for name in settings:
+        both = kinds.get((name, "conditional")), kinds.get((name, "separate"))
+        if both[0] is not None and both[1] is not None and both[0].train_sizes:
+            found += _pairs(both[0], both[1], store, metric)
+    return [pair for pair in found if pair.conditional or pair.separate]
+
+
+def _pairs(one: Experiment, many: Experiment, store: Store, metric: str) -> list[Pair]:
+    size = max(one.train_sizes)
+    targets = [(name, 1) for name in ("a1", "a2", "base")] + [(COMPOSITION, k) for k in sorted(one.particles)]
+    return [
+        Pair(one.setting, target, k, metric, *(values(e, store, metric, k, size, target) for e in (one, many)))
+        for target, k in targets
+    ]

@@ -1,0 +1,165 @@
+"""Figures of the report: SW2 against K, the sample grid of a setting, and the paper's Figure 1."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from polyscore import plots
+from polyscore.algebra import Family, base_composition
+from polyscore.errors import DegeneracyWarning
+from polyscore.experiments import samples
+from polyscore.experiments.cells import ANALYTIC, Cell, Experiment
+from polyscore.experiments.compute import reference_of
+from polyscore.experiments.papers.settings import setting
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import Entry, Table
+from polyscore.samplers import FeynmanKac
+from polyscore.targets import exact
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN)
+
+
+def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
+    """Save SW2 (or another metric) against K, one panel a table: lines are ours, open marks the published values."""
+    widths = [3.6] * min(2, len(tables))
+    rows = -(-len(tables) // len(widths))
+    with plots.Panels(path, widths, 2.9 * rows, rows=rows) as (figure, axes):
+        for axis, table in zip(axes, tables, strict=False):
+            _curves(axis, table)
+        for axis in axes[len(tables) :]:
+            axis.set_visible(False)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+
+
+def _curves(axis: Axes, table: Table) -> None:
+    for index, (size, colour) in enumerate(zip(table.columns, _COLOURS, strict=False)):
+        column = [row[index] for row in table.rows.values()]
+        label = f"N = {size}" if size else "analytic"
+        _curve(axis, column, colour, label, 1 + 0.04 * (index - 1.5))
+    axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label="published ± std")
+    axis.set(xscale="log", yscale="log", xlabel="K", title=f"{table.title}, {table.models}")
+    axis.set_ylabel({"sw2": "SW2", "mmd2": "MMD²"}[table.metric])
+    axis.set_xticks(list(table.rows), [str(k) for k in table.rows])
+    axis.minorticks_off()
+
+
+def _curve(axis: Axes, column: list[Entry], colour: str, label: str, shift: float) -> None:
+    """One column of a table, moved sideways by `shift` so that error bars do not hide each other."""
+    done = [entry for entry in column if entry.mean is not None and entry.mean > 0]
+    if done:
+        x, y = [e.particles * shift for e in done], [e.mean or 0.0 for e in done]
+        axis.errorbar(x, y, yerr=[e.std or 0.0 for e in done], color=colour, marker="o", ms=3.5, lw=1.3, capsize=2,
+                      label=label)  # fmt: skip
+    else:
+        axis.plot([], [], color=colour, label=label)
+    known = [(e.particles * shift * 1.06, *e.published) for e in column if e.published and e.published.mean > 0]
+    for x_at, mean, std in known:
+        axis.errorbar([x_at], [mean], yerr=[std], color=colour, marker="D", mfc="none", ms=5, lw=0.7)
+
+
+def sample_grid(path: Path | str, experiment: Experiment, store: Store) -> bool:
+    """Save the grid of samples of run 0, train sizes down and K across, from the store; False where it has none."""
+    sizes, counts = (
+        [*sorted(experiment.train_sizes), *([0] if experiment.analytic else [])],
+        sorted(experiment.particles),
+    )
+    points = {(size, k): _thumbnail(experiment, store, size, k) for size in sizes for k in counts}
+    if not any(value is not None for value in points.values()):
+        return False
+    example = Cell(experiment.setting, ANALYTIC, 0, 0, 1)
+    target = reference_of(example, experiment.protocol)[: samples.POINTS]
+    _grid(path, points, target, sizes, counts)
+    return True
+
+
+def _thumbnail(experiment: Experiment, store: Store, size: int, particles: int) -> Tensor | None:
+    kind = experiment.models if size else ANALYTIC
+    return samples.load(store, Cell(experiment.setting, kind, size, 0, particles), experiment.protocol)
+
+
+def _grid(
+    path: Path | str, points: dict[tuple[int, int], Tensor | None], target: Tensor, sizes: list[int], counts: list[int]
+) -> None:
+    reach = 1.3 * plots.reach_of(target)
+    columns = len(counts) + 1
+    with plots.Panels(path, [1.7] * columns, 1.8 * len(sizes), rows=len(sizes)) as (_, axes):
+        for i, size in enumerate(sizes):
+            row = axes[i * columns : (i + 1) * columns]
+            for axis, k in zip(row, counts, strict=False):
+                _panel(axis, points[size, k], plots.BLUE, reach, f"K = {k}" if i == 0 else "")
+            _panel(row[-1], target, plots.GREEN, reach, "exact" if i == 0 else "")
+            row[0].set_ylabel(f"N = {size}" if size else "analytic")
+
+
+def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: str) -> None:
+    if values is None:
+        axis.text(0.5, 0.5, "–", transform=axis.transAxes, ha="center", va="center")
+    else:
+        plots.scatter_panel(axis, values, colour, reach)
+    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", title=title, xlim=(-reach, reach), ylim=(-reach, reach))
+    axis.set_aspect("equal")
+
+
+def figure_one(
+    path: Path | str,
+    name: str = "gaussian-factorized-ood",
+    family: Family | None = None,
+    particles: int = 16,
+    n: int = 1500,
+    steps: int = 200,
+    seed: int = 1,
+) -> None:
+    """Save the paper's Figure 1: individual distributions and their composition, analytic and, with `family`, learned.
+
+    Args:
+        family: learned scores of the setting's conditions.
+        particles: K of the corrected panels.
+        n: points a panel.
+    """
+    true = setting(name)
+    rows = [("analytic", true), *([("learned", family)] if family is not None else [])]
+    exactly = exact(base_composition(true)).sample(n, seed)
+    sources = {label: _sources(group, true is group, n, steps, seed) for label, group in rows}
+    composed = {label: _composed(group, particles, n, steps, seed) for label, group in rows}
+    reach = 1.05 * plots.reach_of(torch.cat([*sources["analytic"], exactly]))
+    level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
+    titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {particles})", "exact composition"]
+    with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows)) as (_, axes):
+        for i, (label, _) in enumerate(rows):
+            row = axes[4 * i : 4 * i + 4]
+            three = zip(("$a_1$", "$a_2$", "base"), (plots.BLUE, plots.ORANGE, plots.GREY), sources[label], strict=True)
+            for source, colour, points in three:
+                plots.scatter_panel(row[0], points, colour, reach)
+                row[0].scatter([], [], color=colour, s=14, label=source)
+            row[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
+            shown = zip(row[1:], (*composed[label], exactly), (plots.PINK, plots.BLUE, plots.GREEN), strict=True)
+            for axis, points, colour in shown:
+                plots.scatter_panel(axis, points, colour, reach)
+                plots.circle(axis, level)
+            for axis, title in zip(row, titles, strict=True):
+                axis.set(xlabel="", ylabel="", title=title if i == 0 else "")
+            row[0].set_ylabel(label)
+
+
+def _sources(family: Family, analytic: bool, n: int, steps: int, seed: int) -> list[Tensor]:
+    names = ("a1", "a2", "base")
+    if analytic:
+        return [family[name].distribution(name).sample(n, seed) for name in names]
+    return [FeynmanKac.published(1, steps).sample(family[name], n, seed).samples.cpu() for name in names]
+
+
+def _composed(family: Family, particles: int, n: int, steps: int, seed: int) -> list[Tensor]:
+    q = base_composition(family)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegeneracyWarning)
+        return [FeynmanKac.published(k, steps).sample(q, n, seed).samples.cpu() for k in (1, particles)]

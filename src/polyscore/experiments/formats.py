@@ -1,0 +1,179 @@
+"""Tables as text: Markdown, LaTeX (booktabs alone) and CSV. A cell that is not stored is a dash."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from polyscore.experiments.agreement import Agreement, Pair
+from polyscore.experiments.papers.published import RUNS
+from polyscore.experiments.tables import Combined, Entry, Table
+
+DASH = "–"
+SYMBOLS = {"sw2": "SW2", "mmd2": "MMD²"}
+_LATEX = {"sw2": r"$\mathrm{SW}_2$", "mmd2": r"$\mathrm{MMD}^2$"}
+
+
+def number(mean: float | None, std: float | None = None) -> str:
+    """Return "mean ± std" with four digits, or a dash."""
+    if mean is None:
+        return DASH
+    return f"{mean:.4f}" if std is None else f"{mean:.4f} ± {std:.4f}"
+
+
+def ours(entry: Entry) -> str:
+    """Return our mean ± std and the runs behind it."""
+    return f"{number(entry.mean, entry.std)} ({entry.runs})" if entry.runs else DASH
+
+
+def theirs(entry: Entry) -> str:
+    """Return the published mean ± std."""
+    return number(*entry.published) if entry.published else DASH
+
+
+def z_text(z: float | None, mark: str = "**") -> str:
+    """Return a z-score; one beyond 3 between marks."""
+    if z is None:
+        return DASH
+    text = f"{z:+.1f}"
+    return f"{mark}{text}{mark}" if abs(z) > 3 else text
+
+
+def column(size: int) -> str:
+    """Return a column's heading."""
+    return f"N = {size}" if size else "analytic"
+
+
+def markdown(table: Table) -> str:
+    """Return a table with three lines a K: ours (runs), published, z."""
+    lines = [_line(["K", "", *map(column, table.columns)]), _line(["---:", "---", *["---:"] * len(table.columns)])]
+    for k, row in table.rows.items():
+        lines.append(_line([str(k), "ours", *map(ours, row)]))
+        lines.append(_line(["", "published", *map(theirs, row)]))
+        lines.append(_line(["", "z", *(z_text(entry.z) for entry in row)]))
+    heading = f"### {table.title}, {table.models} models: {SYMBOLS[table.metric]}"
+    return "\n".join([heading, "", *lines, ""])
+
+
+def markdown_combined(table: Combined) -> str:
+    """Return the paper's combined table: our means, the published ones in brackets."""
+    parts = [f"## {table.title}", "", "SW2, mean over the runs: ours (published).", ""]
+    for part in table.parts:
+        head = [_line(["K", *map(column, part.columns)]), _line(["---:"] * (1 + len(part.columns)))]
+        rows = [_line([str(k), *map(_both, row)]) for k, row in part.rows.items()]
+        parts += [f"### {part.title}", "", *head, *rows, ""]
+    return "\n".join(parts)
+
+
+def _both(entry: Entry) -> str:
+    return f"{number(entry.mean)} ({number(entry.published.mean if entry.published else None)})"
+
+
+def markdown_pairs(pairs: Sequence[Pair]) -> str:
+    """Return conditions by themselves and compositions, conditional beside separate models."""
+    head = ["setting", "target", "K", "conditional (runs)", "separate (runs)", "z of the difference"]
+    lines = [_line(head), _line(["---", "---", "---:", "---:", "---:", "---:"])]
+    for p in pairs:
+        texts = [ours(Entry(p.particles, 0, v, None)) for v in (p.conditional, p.separate)]
+        lines.append(_line([p.setting, p.target, str(p.particles), *texts, z_text(p.z)]))
+    return "\n".join(["## Conditions by themselves, and composed", "", *lines, ""])
+
+
+def markdown_agreement(found: Sequence[Agreement]) -> str:
+    """Return the sentences and the list of cells beyond 3."""
+    lines = ["## Agreement", "", *(f"- {item.sentence()}" for item in found), ""]
+    beyond = [(table, entry) for item in found for table, entry in item.beyond]
+    if beyond:
+        lines += [_line(["cell", "ours (runs)", "published", "z"]), _line(["---"] * 4)]
+        lines += [_line([cell_name(t, e), ours(e), theirs(e), z_text(e.z)]) for t, e in beyond]
+    return "\n".join([*lines, ""])
+
+
+def cell_name(table: Table, entry: Entry) -> str:
+    """Return where a cell is."""
+    where = f"{table.setting}, {table.models}, {column(entry.train_size)}, K = {entry.particles}"
+    return f"{SYMBOLS[table.metric]}: {where}"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def latex(table: Table) -> str:
+    """Return a `table` environment; needs the package booktabs."""
+    heads = " & ".join(["$K$", "", *(f"$N={size}$" if size else "analytic" for size in table.columns)])
+    body = "\n\\addlinespace\n".join("\n".join(_latex_row(k, row)) for k, row in table.rows.items())
+    what = f"{table.title}, {table.models} models: {_LATEX[table.metric]}, mean $\\pm$ standard deviation"
+    return "\n".join([
+        r"\begin{table}[htbp]", r"\centering", r"\small",
+        rf"\caption{{{what}; ours over {table.runs} runs, published over {RUNS}. "
+        r"$z$: difference in combined standard errors; bold beyond 3.}",
+        rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{rl{'c' * len(table.columns)}}}",
+        r"\toprule", rf"{heads} \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+    ])  # fmt: skip
+
+
+def _latex_row(k: int, row: list[Entry]) -> list[str]:
+    lines = (
+        [str(k), "ours", *(_latex_number(e.mean, e.std) for e in row)],
+        ["", "published", *(_latex_number(*(e.published or (None, None))) for e in row)],
+        ["", "$z$", *(_latex_z(e) for e in row)],
+    )
+    return [" & ".join(line) + r" \\" for line in lines]
+
+
+def _latex_number(mean: float | None, std: float | None) -> str:
+    return "--" if mean is None or std is None else rf"${mean:.4f} \pm {std:.4f}$"
+
+
+def _latex_z(entry: Entry) -> str:
+    if entry.z is None:
+        return "--"
+    return rf"$\mathbf{{{entry.z:+.1f}}}$" if entry.beyond else f"${entry.z:+.1f}$"
+
+
+def latex_combined(table: Combined) -> str:
+    """Return a combined table of means, two settings side by side."""
+    parts = [
+        _latex_part(part) + ("\\hfill" if i % 2 == 0 else "\n\n\\vspace{1em}") for i, part in enumerate(table.parts)
+    ]
+    caption = rf"\caption{{{table.title}: $\mathrm{{SW}}_2$, ours with the published value in brackets.}}"
+    lines = [r"\begin{table*}[htbp]", r"\centering", r"\scriptsize", caption, rf"\label{{tab:{table.name}}}"]
+    return "\n".join([*lines, *parts, r"\end{table*}", ""])
+
+
+def _latex_part(part: Table) -> str:
+    heads = " & ".join([r"$K \backslash N$", *(str(size) if size else "analytic" for size in part.columns)])
+    rows = [" & ".join([str(k), *(_both(e).replace(DASH, "--") for e in row)]) + r" \\" for k, row in part.rows.items()]
+    return "\n".join([
+        r"\begin{minipage}[t]{0.49\textwidth}", r"\centering", rf"\textbf{{{part.title}}}\\[2pt]",
+        rf"\begin{{tabular}}{{@{{}}r{'c' * len(part.columns)}@{{}}}}", r"\toprule", rf"{heads} \\", r"\midrule", *rows,
+        r"\bottomrule", r"\end{tabular}", r"\end{minipage}",
+    ])  # fmt: skip
+
+
+def latex_document(blocks: Sequence[str]) -> str:
+    """Return a document that holds the blocks and compiles by itself."""
+    head = [r"\documentclass{article}", r"\usepackage[a4paper,margin=1.5cm]{geometry}", r"\usepackage{booktabs}"]
+    return "\n".join([*head, r"\begin{document}", *blocks, r"\end{document}", ""])
+
+
+CSV_HEADER = ["setting", "models", "metric", "particles", "train_size", "mean", "std", "runs", "published_mean",
+              "published_std", "z"]  # fmt: skip
+
+
+def csv_text(tables: Sequence[Table]) -> str:
+    """Return all cells, one a line; what is missing is empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
+    writer.writerows(_csv_row(table, entry) for table in tables for entry in table.entries)
+    return buffer.getvalue()
+
+
+def _csv_row(table: Table, entry: Entry) -> list[Any]:
+    where = [table.setting, table.models, table.metric, entry.particles, entry.train_size or "analytic"]
+    numbers = [entry.mean, entry.std, entry.runs, *(entry.published or (None, None)), entry.z]
+    return [*where, *("" if value is None else f"{value:.6g}" for value in numbers)]

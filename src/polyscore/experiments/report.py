@@ -1,0 +1,178 @@
+"""The report: tables in three formats, figures, and one HTML file that holds all of it and asks nobody for anything."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+import polyscore
+from polyscore.algebra import Family
+from polyscore.experiments import figures, formats
+from polyscore.experiments.agreement import Agreement, Pair, agreement, pairs
+from polyscore.experiments.cells import Experiment
+from polyscore.experiments.store import Record, Store
+from polyscore.experiments.tables import TITLES, Table, combined, is_papers, table, tables
+from polyscore.files import write_text
+
+_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report found, and its files."""
+
+    agreement: list[Agreement]
+    files: list[Path]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready summary."""
+        found = [
+            {"metric": a.metric, "published": a.published, "compared": a.compared, "share": a.share,
+             "beyond": [[formats.cell_name(t, e), e.z] for t, e in a.beyond]}
+            for a in self.agreement
+        ]  # fmt: skip
+        return {"agreement": found, "files": [str(path) for path in self.files]}
+
+    def sentences(self) -> list[str]:
+        """Return what to tell a reader."""
+        return [*(item.sentence() for item in self.agreement), "wrote " + ", ".join(map(str, self.files))]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a data URL, with its caption."""
+
+    caption: str
+    source: str
+
+    @classmethod
+    def read(cls, path: Path, caption: str) -> Picture:
+        """Return a figure's file inlined."""
+        data = base64.b64encode(path.read_bytes()).decode()
+        return cls(caption, f"data:{_TYPES[path.suffix]};base64,{data}")
+
+
+def write_report(
+    experiments: Sequence[Experiment],
+    store: Store,
+    out: Path | str,
+    family: Family | None = None,
+    title: str = "Catastrophic compositional generation, reproduced",
+) -> Report:
+    """Write report.html, tables.md, tables.tex, tables.csv and figures into `out`.
+
+    Args:
+        experiments: what to report; those without a stored cell are left out of tables and figures.
+        family: learned scores for Figure 1's second row.
+    """
+    out = Path(out)
+    every = list(tables(experiments, store))
+    filled = [item for item in every if item.filled]
+    both = pairs(experiments, store)
+    found = agreement(every)
+    files = _write_tables(out, filled, both, found)
+    pictures = _figures(out / "figures", experiments, store, family)
+    html = _render(experiments, store, filled, both, found, pictures, title)
+    return Report(found, [write_text(out / "report.html", html), *files])
+
+
+def _write_tables(out: Path, filled: list[Table], both: list[Pair], found: list[Agreement]) -> list[Path]:
+    together = combined(filled)
+    head = [formats.markdown_agreement(found), *map(formats.markdown_combined, together)]
+    markdown = [*head, *([formats.markdown_pairs(both)] if both else []), "## All tables\n"]
+    markdown += map(formats.markdown, filled)
+    latex = [*map(formats.latex_combined, together), *map(formats.latex, filled)]
+    return [
+        write_text(out / "tables.md", "\n".join(markdown)),
+        write_text(out / "tables.tex", formats.latex_document(latex)),
+        write_text(out / "tables.csv", formats.csv_text(filled)),
+    ]
+
+
+def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> list[Picture]:
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [_figure_one(folder, experiments, family)] if experiments else []
+    for name in dict.fromkeys(e.setting for e in experiments):
+        found = [table(e, store) for e in experiments if e.setting == name]
+        found = [item for item in found if item.filled]
+        if found:
+            figures.against_particles(path := folder / f"{name}.svg", found)
+            caption = f"{TITLES[name]}: SW2 against K; lines and error bars ours, open marks published."
+            pictures.append(Picture.read(path, caption))
+    for e in experiments:
+        if figures.sample_grid(path := folder / f"{e.name}-samples.png", e, store):
+            caption = f"{TITLES[e.setting]}, {e.models} models: samples of run 0; train sizes down, K across."
+            pictures.append(Picture.read(path, caption))
+    return pictures
+
+
+def _figure_one(folder: Path, experiments: Sequence[Experiment], family: Family | None) -> Picture:
+    steps = min(200, min(e.protocol.steps for e in experiments))
+    figures.figure_one(path := folder / "figure1.png", family=family, steps=steps)
+    which = "analytic and learned scores" if family is not None else "analytic scores"
+    caption = f"The paper's Figure 1, {which}; the dashed circle holds 95 % of the exact composition."
+    return Picture.read(path, caption)
+
+
+def _render(
+    experiments: Sequence[Experiment], store: Store, filled: list[Table], both: list[Pair], found: list[Agreement],
+    pictures: list[Picture], title: str,
+) -> str:  # fmt: skip
+    source = resources.files("polyscore.experiments").joinpath("report.html.j2").read_text(encoding="utf-8")
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source)
+    papers = all(is_papers(e.protocol) for e in experiments)
+    note = "" if papers else "These sizes are not the paper's: published values are shown for orientation, without z."
+    lead = f"{len(store.records)} cells computed by polyscore {polyscore.__version__}, beside the published numbers."
+    beyond = [(formats.cell_name(t, e), formats.ours(e), formats.theirs(e), formats.z_text(e.z, ""))
+              for item in found for t, e in item.beyond]  # fmt: skip
+    return template.render(
+        title=title, lead=lead, note=note, agreement=found, beyond=beyond, combined=combined(filled), tables=filled,
+        pairs=[_pair_row(pair) for pair in both], figures=pictures, cost=[_cost(e, store) for e in experiments],
+        facts=_facts(experiments, store), number=formats.number, column=formats.column, ours=formats.ours,
+        theirs=formats.theirs, z_text=formats.z_text, symbols=formats.SYMBOLS,
+    )  # fmt: skip
+
+
+def _pair_row(pair: Pair) -> list[str]:
+    entries = [formats.ours(formats.Entry(pair.particles, 0, v, None)) for v in (pair.conditional, pair.separate)]
+    return [pair.setting, pair.target, str(pair.particles), *entries, formats.z_text(pair.z, "")]
+
+
+def _records(experiments: Sequence[Experiment], store: Store) -> list[Record]:
+    found = {cell.key(e.protocol): store.get(cell, e.protocol) for e in experiments for cell in e.cells()}
+    return [record for record in found.values() if record is not None]
+
+
+def _cost(experiment: Experiment, store: Store) -> dict[str, Any]:
+    records = _records([experiment], store)
+    return {
+        "name": experiment.name,
+        "cells": len(set(experiment.cells())),
+        "stored": len(records),
+        "training": sum(record.about.get("train_seconds", 0.0) for record in records),
+        "sampling": sum(record.about.get("seconds", 0.0) for record in records),
+    }
+
+
+def _facts(experiments: Sequence[Experiment], store: Store) -> list[tuple[str, str]]:
+    """Devices, versions, and every protocol in full."""
+    records = _records(experiments, store)
+    facts = [
+        (label, ", ".join(f"{value} ({n} cells)" for value, n in Counter(r.about.get(key) for r in records).items()))
+        for label, key in (("device", "device"), ("polyscore", "version"), ("torch", "torch"))
+    ]
+    seconds = sum(r.about.get("seconds", 0.0) + r.about.get("train_seconds", 0.0) for r in records)
+    protocols = {e.protocol.key: e.protocol for e in experiments}
+    settings = [
+        (f"protocol {key}", ", ".join(f"{name} = {value}" for name, value in dataclasses.asdict(protocol).items()))
+        for key, protocol in protocols.items()
+    ]
+    return [*facts, ("all cells", f"{seconds:.0f} s of compute"), *settings]

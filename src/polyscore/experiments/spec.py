@@ -1,0 +1,155 @@
+"""Experiments as YAML: everything that changes a result, checked; the defaults are the paper's.
+
+protocol: {clip: null}                      # shared by the experiments below; optional
+experiments:
+  no-clip: {setting: mixture-ood, models: conditional, runs: 10}
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from polyscore.errors import PolyscoreError
+from polyscore.experiments.cells import Experiment, Protocol
+from polyscore.experiments.papers.settings import setting
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class SpecError(PolyscoreError):
+    """A spec with an unknown key or a value outside its domain."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for key in value:
+                if key not in cls.model_fields:
+                    raise SpecError(_unknown("a key of " + cls.__name__.removesuffix("Spec").lower(), key, cls))
+        return value
+
+
+class ProtocolSpec(_Model):
+    """`cells.Protocol`, with the domain of every field."""
+
+    swarms: Annotated[int, Field(ge=2)] = Protocol.swarms
+    steps: Count = Protocol.steps
+    clip: Annotated[float, Field(gt=0)] | None = Protocol.clip
+    corrected: bool = Protocol.corrected
+    churn: Annotated[float, Field(ge=0)] = Protocol.churn
+    reference: Literal["paper", "exact"] = "paper"
+    projections: Count = Protocol.projections
+    precision: Literal["auto", "tf32", "float32"] = "auto"
+    train_steps: Count = Protocol.train_steps
+    batch: Annotated[int, Field(ge=3)] = Protocol.batch
+    learning_rate: Annotated[float, Field(gt=0)] = Protocol.learning_rate
+    width: Count = Protocol.width
+    depth: Count = Protocol.depth
+    first_seed: Annotated[int, Field(ge=0)] = Protocol.first_seed
+
+    @model_validator(mode="after")
+    def _published_is_an_sde(self) -> ProtocolSpec:
+        if not self.corrected and self.churn != 1:
+            raise SpecError(
+                f"churn must be 1 for the paper's sampler, which is the SDE; got {self.churn}. Set corrected: true."
+            )
+        return self
+
+
+class ExperimentSpec(_Model):
+    """`cells.Experiment`, with the domain of every field."""
+
+    setting: str
+    models: Literal["conditional", "separate"] = "conditional"
+    train_sizes: list[Count] = list(Experiment.train_sizes)
+    particles: Annotated[list[Count], Field(min_length=1)] = list(Experiment.particles)
+    runs: Count = Experiment.runs
+    analytic: bool = Experiment.analytic
+    conditions_alone: bool = Experiment.conditions_alone
+    protocol: ProtocolSpec = ProtocolSpec()
+
+    @model_validator(mode="after")
+    def _known_setting(self) -> ExperimentSpec:
+        setting(self.setting)
+        return self
+
+
+def parse_experiment(description: Any) -> Experiment:
+    """Return the experiment of a mapping as YAML gives it; `SpecError` says what is wrong with it."""
+    try:
+        return Experiment.from_dict(ExperimentSpec.model_validate(description).model_dump())
+    except ValidationError as error:
+        raise SpecError(_first(error)) from error
+
+
+def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
+    """Return the experiments of a spec file's text by name; a shared `protocol` fills what an experiment leaves out."""
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError(f"{source} must be valid YAML; {error}.") from error
+    if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
+        raise SpecError(f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}.")
+    for key in content:
+        if key not in ("protocol", "experiments"):
+            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.")
+    return {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
+
+
+def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Experiment:
+    if not isinstance(entry, Mapping):
+        raise SpecError(f"experiment {name!r} of {source} must be a mapping; got {entry!r:.80}.")
+    shared, own = content.get("protocol") or {}, entry.get("protocol") or {}
+    if not isinstance(shared, Mapping) or not isinstance(own, Mapping):
+        raise SpecError(f"a protocol of {source} must be a mapping; got {(own or shared)!r:.80}.")
+    try:
+        return parse_experiment({**entry, "protocol": {**shared, **own}})
+    except PolyscoreError as error:
+        raise SpecError(f"{source}, experiment {name}: {error}") from error
+
+
+def load_spec(path: str | Path) -> dict[str, Experiment]:
+    """Return the experiments of a YAML file by name."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"a spec must be a readable YAML file; got {str(path)!r} ({error}).") from error
+    return parse_spec(text, str(path))
+
+
+def dump_spec(experiments: Mapping[str, Experiment]) -> str:
+    """Return the YAML of experiments, with every default written out."""
+    entries = {name: ExperimentSpec.model_validate(e.to_dict()).model_dump() for name, e in experiments.items()}
+    return yaml.safe_dump({"experiments": entries}, sort_keys=False)
+
+
+def nearest(value: object, known: Any) -> str:
+    """Return " Did you mean ...?" for the closest known name, or nothing."""
+    near = difflib.get_close_matches(str(value), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _unknown(subject: str, key: object, model: type[BaseModel]) -> str:
+    fields = list(model.model_fields)
+    return f"{subject} must be one of {', '.join(fields)}; got {key!r}.{nearest(key, fields)}"
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint in the house's sentence; our own errors pass through as they are."""
+    found = error.errors()[0]
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, PolyscoreError):
+        return str(cause)
+    where = ".".join(map(str, found["loc"])) or "a spec"
+    rule = found["msg"].removeprefix("Input should ").removeprefix("Value error, ")
+    return f"{where} must {rule}; got {found['input']!r:.80}."

@@ -1,0 +1,125 @@
+"""Engines: the same table whoever computes it, dead workers included; what cannot work is refused in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyscore.errors import ArgumentError
+from polyscore.experiments.engines import EngineError, engine
+from polyscore.experiments.engines.local import Local
+from polyscore.experiments.engines.on_slurm import OnSlurm
+from polyscore.experiments.jobs import run_jobs
+from polyscore.experiments.runner import run
+from polyscore.experiments.store import Store
+from small import Dying, always_dying, dying, experiment, filled, results
+
+
+def agree(store: Store, reference: Store) -> None:
+    """The same cells with the same numbers; training shares its program with others, so up to rounding."""
+    ours, theirs = results(store), results(reference)
+    assert ours.keys() == theirs.keys()
+    for key, expected in theirs.items():
+        assert ours[key] == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_jobs_in_process_give_the_runners_table(tmp_path: Path) -> None:
+    reference = filled(tmp_path / "reference")
+    store = Store(tmp_path / "store")
+    seen: list[int] = []
+    outcome = run_jobs([experiment()], store, Local(), device="cpu", networks=2, listener=lambda e: seen.append(e.done))
+    assert outcome.computed == len(reference.records) and outcome.missing == 0
+    assert len(seen) == 3 and seen == sorted(seen) and seen[-1] == outcome.computed
+    agree(Store(store.path), reference)
+    assert not (store.path / "workers").exists()
+    assert run_jobs([experiment()], store, Local(), device="cpu").computed == 0
+
+
+def test_a_killed_driver_leaves_its_workers_results_to_the_next(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    done = filled(store.path / "workers" / "left-behind")
+    reference = results(done)
+    outcome = run_jobs([experiment()], store, Local(), device="cpu")
+    assert outcome.computed == len(reference) and results(store) == reference
+    assert not (store.path / "workers").exists()
+
+
+@pytest.mark.slow
+def test_the_pool_starts_dead_workers_again(tmp_path: Path) -> None:
+    reference = filled(tmp_path / "reference")
+    store = Store(tmp_path / "store")
+    task = Dying(str(tmp_path / "died"))
+    outcome = run_jobs([experiment()], store, Local(2), device="cpu", networks=2, task=task)
+    assert outcome.missing == 0 and (tmp_path / "died").exists()
+    agree(store, reference)
+
+
+@pytest.mark.slow
+def test_the_pool_gives_up_on_a_task_that_always_kills_its_worker(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="a worker died 3 times"):
+        run_jobs([experiment()], Store(tmp_path / "store"), Local(2), device="cpu", task=always_dying)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_full_table_although_a_worker_is_killed(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    reference = filled(tmp_path / "reference")
+    store = Store(tmp_path / "store")
+    task = dying(str(tmp_path / "died"))
+    outcome = run_jobs([experiment()], store, engine("ray", workers=2), device="cpu", networks=2, task=task)
+    assert outcome.missing == 0 and (tmp_path / "died").exists()
+    agree(store, reference)
+
+
+@pytest.mark.slow
+def test_ray_refuses_gpus_that_do_not_exist(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(EngineError, match=r"GPUs must exist .* got 64"):
+        run_jobs([experiment()], Store(tmp_path / "store"), engine("ray", workers=1, gpus=64), device="cpu")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere"])
+def test_an_address_that_does_not_answer_is_told_at_once(tmp_path: Path, address: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(EngineError, match="--address must be"):
+        run_jobs([experiment()], Store(tmp_path / "store"), engine("ray", address=address), device="cpu")
+
+
+def test_submitit_in_this_process_gives_the_table(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    store = Store(tmp_path / "store")
+    slurm = OnSlurm(tmp_path / "logs", cluster="debug")
+    assert run_jobs([experiment()], store, slurm, device="cpu", networks=2).missing == 0
+    agree(store, filled(tmp_path / "reference"))
+
+
+@pytest.mark.slow
+def test_submitit_submits_a_killed_task_again(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    store = Store(tmp_path / "store")
+    slurm = OnSlurm(tmp_path / "logs", cluster="local", poll=0.2)
+    task = dying(str(tmp_path / "died"))
+    assert run_jobs([experiment()], store, slurm, device="cpu", task=task).missing == 0
+    agree(store, filled(tmp_path / "reference"))
+
+
+def test_slurm_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="sbatch is not on the path"):
+        run_jobs([experiment()], Store(tmp_path / "store"), OnSlurm(tmp_path / "logs"), device="cpu")
+
+
+def test_engines_are_known_by_name() -> None:
+    with pytest.raises(ArgumentError, match="local, ray, submitit; got 'dask'"):
+        engine("dask")
+    with pytest.raises(ArgumentError, match="workers must be at least 1"):
+        engine("local", workers=0)
+    with pytest.raises(ArgumentError, match="a fraction up to 1 or a whole number"):
+        engine("ray", gpus=1.5)
+
+
+def test_no_time_left_begins_nothing(tmp_path: Path) -> None:
+    outcome = run([experiment()], Store(tmp_path), device="cpu", seconds=1e-9)
+    assert outcome.computed == 0 and outcome.missing == len(set(experiment().cells()))

@@ -1,0 +1,87 @@
+"""Specs: the paper's twelve experiments, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyscore.errors import ArgumentError
+from polyscore.experiments import papers
+from polyscore.experiments.cells import Experiment, Protocol, quick
+from polyscore.experiments.papers import SETTINGS
+from polyscore.experiments.spec import SpecError, dump_spec, load_spec, parse_experiment, parse_spec
+
+
+def test_the_paper_is_twelve_experiments_of_defaults() -> None:
+    every = [papers.load(name) for name in papers.names()]
+    assert {(e.setting, e.models) for e in every} == {(s, m) for s in SETTINGS for m in ("conditional", "separate")}
+    assert all(e == Experiment(e.setting, e.models) and e.protocol == Protocol() for e in every)
+    assert [e.name for e in every] == papers.names()
+    with pytest.raises(ArgumentError, match="Did you mean 'mixture-id-separate'"):
+        papers.load("mixture-id-seperate")
+
+
+def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
+    every = {name: papers.load(name) for name in papers.names()} | {"small": quick(papers.load("mixture-ood-separate"))}
+    (tmp_path / "spec.yaml").write_text(dump_spec(every))
+    assert load_spec(tmp_path / "spec.yaml") == every
+
+
+def test_a_shared_protocol_fills_what_an_experiment_leaves_out() -> None:
+    text = """
+protocol: {clip: null, steps: 100}
+experiments:
+  one: {setting: mixture-ood}
+  two: {setting: mixture-ood, protocol: {steps: 50}}
+"""
+    found = parse_spec(text)
+    assert found["one"].protocol == Protocol(clip=None, steps=100)
+    assert found["two"].protocol == Protocol(clip=None, steps=50)
+
+
+@pytest.mark.parametrize(
+    ("description", "parts"),
+    [
+        ({"setting": "mixture-odd"}, ["a setting must be one of", "Did you mean 'mixture-ood'?"]),
+        (
+            {"setting": "mixture-ood", "partcles": [1]},
+            ["a key of experiment", "'partcles'", "Did you mean 'particles'?"],
+        ),
+        ({"setting": "mixture-ood", "protocol": {"clp": 1}}, ["a key of protocol", "Did you mean 'clip'?"]),
+        ({"setting": "mixture-ood", "particles": [0]}, ["particles.0 must be greater", "got 0"]),
+        ({"setting": "mixture-ood", "particles": []}, ["particles must", "got []"]),
+        ({"setting": "mixture-ood", "models": "both"}, ["models must be 'conditional' or 'separate'", "got 'both'"]),
+        ({"setting": "mixture-ood", "runs": "many"}, ["runs must", "got 'many'"]),
+        ({"setting": "mixture-ood", "protocol": {"churn": 0}}, ["churn must be 1", "corrected: true"]),
+        ({}, ["setting must"]),
+    ],
+)
+def test_bad_specs_are_refused(description: dict[str, object], parts: list[str]) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_experiment(description)
+    for part in parts:
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("experiments: {a: {setting: mixture-ood", "valid YAML"),
+        ("[1, 2]", "must hold `experiments:`"),
+        ("experiments: {a: 3}", "experiment 'a'"),
+        ("experiments: {}\nprotocl: {}", "got 'protocl'"),
+        ("experiments: {a: {setting: mixture-odd}}", "experiment a: a setting must be one of"),
+        ("protocol: 3\nexperiments: {a: {setting: mixture-ood}}", "a protocol of"),
+    ],
+)
+def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "spec.yaml").write_text(text)
+    with pytest.raises(SpecError, match=r"spec\.yaml") as refused:
+        load_spec(tmp_path / "spec.yaml")
+    assert part in str(refused.value)
+
+
+def test_a_missing_spec_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="readable YAML file"):
+        load_spec(tmp_path / "none.yaml")

@@ -1,0 +1,202 @@
+"""The store and the runner: nothing lost to a kill, nothing believed that is damaged, nothing overwritten."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polyscore.errors import DegeneracyWarning
+from polyscore.experiments import samples
+from polyscore.experiments.cells import Cell, Experiment, Protocol
+from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.runner import run
+from polyscore.experiments.store import Record, Store, StoreError
+from small import PROTOCOL, experiment, filled, results
+
+_SLOW_RUNNER = """
+import sys, time, torch
+torch.set_num_threads(1)
+from small import experiment
+from polyscore.experiments.runner import run
+from polyscore.experiments.store import Store
+run([experiment()], Store(sys.argv[1]), device="cpu", listener=lambda event: time.sleep(0.2))
+"""
+
+
+def lines(folder: Path) -> list[str]:
+    return [line for file in sorted((folder / "records").glob("*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def start(folder: Path, until: int) -> subprocess.Popen[bytes]:
+    """Start a runner and wait until it has stored some cells."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, "-c", _SLOW_RUNNER, str(folder)], env=environment)
+    while process.poll() is None and len(lines(folder)) < until:
+        time.sleep(0.02)
+    assert process.poll() is None, "the runner ended before it could be disturbed"
+    return process
+
+
+def test_kill_in_the_middle_loses_nothing_and_a_second_runner_is_told(tmp_path: Path) -> None:
+    process = start(tmp_path / "store", until=4)
+    with pytest.raises(StoreError, match=rf"is held by process {process.pid} on .*polyscore store merge"):
+        run([experiment()], Store(tmp_path / "store"), device="cpu")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = lines(tmp_path / "store")
+    kept = [Record.parse(line) for line in before]
+    store = Store(tmp_path / "store")
+    outcome = run([experiment()], store, device="cpu")
+    total = len(set(experiment().cells()))
+    assert 4 <= len(kept) < total and outcome.computed == total - len(kept) and outcome.missing == 0
+    assert lines(tmp_path / "store")[:1] == before[:1] and set(before) <= set(lines(tmp_path / "store"))
+    reference = results(filled(tmp_path / "reference"))
+    for key, values in results(Store(tmp_path / "store")).items():
+        assert values == pytest.approx(reference[key], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "noise"])
+def test_a_damaged_record_is_noticed_reported_and_redone(tmp_path: Path, damage: str) -> None:
+    store = filled(tmp_path)
+    complete = results(store)
+    file = tmp_path / "records" / "gaussian-factorized-ood-analytic.jsonl"
+    text = file.read_text()
+    last = text.splitlines()[-1]
+    harm = {"cut": last[: len(last) // 2], "changed": last.replace('"sw2":', '"sw2":1'), "noise": "\0\xff{"}
+    file.write_text(text.removesuffix(last + "\n") + harm[damage])
+    with pytest.warns(DegeneracyWarning, match=r"1 damaged line.*computed again"):
+        hurt = Store(tmp_path)
+        assert len(hurt.records) == len(complete) - 1
+    assert run([experiment()], hurt, device="cpu").computed == 1
+    with pytest.warns(DegeneracyWarning, match="1 damaged line"):
+        assert results(Store(tmp_path)) == complete
+
+
+def test_a_cell_alone_has_the_numbers_of_the_sweep(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for cell in (
+        Cell("gaussian-factorized-ood", "analytic", 0, 1, 4),
+        Cell("gaussian-factorized-ood", "conditional", 50, 1, 4),
+    ):
+        found = store.get(cell, PROTOCOL)
+        assert found is not None
+        family = train([model_of(cell)], PROTOCOL, "cpu")[model_of(cell)]
+        alone, about = compute(cell, family, PROTOCOL, "cpu")
+        assert alone == pytest.approx(found.results, rel=1e-4, abs=1e-5)
+        assert about["device"] == "cpu"
+        assert compute(cell, family, PROTOCOL, "cpu")[0] == alone
+
+
+def test_a_run_less_or_a_particle_count_more_recomputes_nothing(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    wider = dataclasses.replace(experiment(), particles=(1, 4, 8))
+    assert run([dataclasses.replace(experiment(), runs=1)], store, device="cpu").computed == 0
+    assert run([wider], store, device="cpu").computed == 2 * 3
+
+
+def test_separate_and_conditional_share_the_analytic_column(tmp_path: Path) -> None:
+    store = filled(tmp_path, experiment("conditional"), experiment("separate"))
+    kinds = [record.cell.models for record in store.records.values()]
+    assert (kinds.count("analytic"), kinds.count("conditional"), kinds.count("separate")) == (4, 14, 14)
+
+
+def test_every_result_changing_field_changes_the_key() -> None:
+    cell = Cell("mixture-id", "conditional", 100, 0, 4)
+    keys = {cell.key(Protocol())}
+    other: dict[type, Any] = {int: 7, float: 0.5, bool: True, str: "other"}
+    for field in dataclasses.fields(Protocol):
+        keys.add(cell.key(dataclasses.replace(Protocol(), **{field.name: other[type(field.default)]})))
+    for field in dataclasses.fields(Cell):
+        keys.add(dataclasses.replace(cell, **{field.name: 7}).key(Protocol()))
+    assert len(keys) == 1 + len(dataclasses.fields(Protocol)) + len(dataclasses.fields(Cell))
+    assert Protocol(clip=15).key == Protocol().key  # type: ignore[arg-type]
+
+
+def test_a_store_of_another_version_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "store.json").write_text('{"format": "polyscore-store", "version": 99}')
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "x.jsonl").write_text("from the future\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match=r"version 99\. It was left untouched"):
+        Store(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_of_other_things_or_a_broken_marker_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "holiday.txt").write_text("")
+    with pytest.raises(StoreError, match="holds other files"):
+        Store(tmp_path)
+    (tmp_path / "store.json").write_text("{")
+    with pytest.raises(StoreError, match="damaged"):
+        Store(tmp_path)
+
+
+def test_a_full_disk_keeps_what_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(tmp_path, dataclasses.replace(experiment(), runs=1))
+    before = lines(tmp_path)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("polyscore.experiments.store.os.fsync", full)
+        with pytest.raises(StoreError, match=r"No space left on device.*stored before is safe"):
+            run([experiment()], store, device="cpu")
+    assert set(before) <= set(lines(tmp_path))
+    assert run([experiment()], Store(tmp_path), device="cpu").missing == 0
+
+
+def test_a_full_disk_at_opening_is_a_store_error_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    original = builtins.open
+
+    def full(file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if mode == "ab+":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(file, mode, *rest, **options)
+
+    monkeypatch.setattr(builtins, "open", full)
+    with pytest.raises(StoreError, match="No space left"):
+        run([experiment()], store, device="cpu")
+
+
+def test_merging_joins_records_and_samples_and_repeats_nothing(tmp_path: Path) -> None:
+    one = filled(tmp_path / "one", dataclasses.replace(experiment(), runs=1))
+    two = filled(tmp_path / "two")
+    target = Store(tmp_path / "all")
+    assert target.merge(one) == len(one.records)
+    assert target.merge(two) == len(two.records) - len(one.records)
+    assert target.merge(two) == 0
+    for other in (one, two, two):
+        samples.merge(target, other)
+    assert results(Store(tmp_path / "all")).keys() == results(two).keys()
+    assert Store(tmp_path / "all").protocols() == {PROTOCOL.key: PROTOCOL.to_dict()}
+    kept = [json.loads(line)["key"] for f in (tmp_path / "all" / "samples").iterdir() for line in f.open()]
+    assert len(kept) == len(set(kept)) == len(one.records)
+
+
+def test_samples_of_run_0_are_kept_in_half_precision(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    cell = Cell("gaussian-factorized-ood", "conditional", 50, 0, 4)
+    points = samples.load(store, cell, PROTOCOL)
+    assert points is not None and points.shape == (64, 2) and points.isfinite().all()
+    assert samples.load(store, dataclasses.replace(cell, run=1), PROTOCOL) is None
+    file = tmp_path / "samples" / "gaussian-factorized-ood-conditional.jsonl"
+    file.write_text(file.read_text().replace("points", "ponits"))
+    assert samples.load(store, cell, PROTOCOL) is None
+
+
+def test_experiments_go_through_json_unchanged() -> None:
+    described = json.loads(json.dumps(experiment("separate").to_dict()))
+    assert Experiment.from_dict(described) == experiment("separate")

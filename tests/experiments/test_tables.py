@@ -1,0 +1,178 @@
+"""Tables against hand-computed values; the report asks nobody for anything."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import html.parser
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from polyscore.experiments import formats, papers
+from polyscore.experiments.agreement import Pair, agreement, pairs
+from polyscore.experiments.cells import Cell, Experiment, Protocol
+from polyscore.experiments.papers import Published
+from polyscore.experiments.report import write_report
+from polyscore.experiments.store import Record, Store
+from polyscore.experiments.tables import Entry, Table, combined, is_papers, table, tables, z_score
+from small import PROTOCOL, experiment, filled
+
+
+def invented(path: Path, value: Callable[[Cell], float], runs: int = 4) -> tuple[list[Experiment], Store]:
+    """A store whose sw2 and mmd2 are given by a function: tables need no computing to be tested."""
+    store = Store(path)
+    every = [dataclasses.replace(papers.load(name), runs=runs) for name in papers.names()]
+    protocol = every[0].protocol
+    cells = {cell for e in every for cell in e.cells()}
+    records = {
+        cell.key(protocol): Record(
+            cell.key(protocol), protocol.key, cell, {"sw2": value(cell), "mmd2": value(cell)}, {}
+        )
+        for cell in cells
+    }
+    store.records.update(records)
+    return every, store
+
+
+def test_z_is_the_difference_over_the_combined_error() -> None:
+    # 0.2 - 5e-5 over sqrt(0.3^2 / 9 + (0.5 + 5e-5)^2 / 30) = 0.19995 / 0.135406
+    assert z_score(1.2, 0.3, 9, Published(1.0, 0.5)) == pytest.approx(1.47666, abs=1e-4)
+    assert z_score(0.8, 0.3, 9, Published(1.0, 0.5)) == pytest.approx(-1.47666, abs=1e-4)
+    assert z_score(1.00004, 0.0, 9, Published(1.0, 0.0)) == 0
+    # published as 0.0001 ± 0.0000: the spread may be 5e-5, and so may the mean be off
+    assert z_score(0.0003, 0.0, 9, Published(0.0001, 0.0)) == pytest.approx(0.00015 / (5e-5 / math.sqrt(30)))
+
+
+def test_an_entry_has_population_moments_and_no_z_without_a_spread() -> None:
+    entry = Entry(4, 100, (1.0, 2.0, 3.0, 4.0), Published(2.5, 1.0))
+    assert (entry.mean, entry.std, entry.runs, entry.z) == (2.5, math.sqrt(1.25), 4, 0.0)
+    assert Entry(4, 100, (1.0,), Published(2.5, 1.0)).z is None
+    assert Entry(4, 100, (), Published(2.5, 1.0)).mean is None
+    assert Entry(4, 100, (1.0, 1.1), Published(9.0, 0.1), comparable=False).z is None
+    assert Entry(4, 100, (1.0, 1.1), Published(9.0, 0.1)).beyond
+
+
+def test_only_the_papers_protocol_is_compared() -> None:
+    assert is_papers(Protocol()) and is_papers(Protocol(precision="float32"))
+    assert not is_papers(Protocol(clip=None)) and not is_papers(PROTOCOL)
+
+
+def test_a_table_reads_its_own_cells(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: c.particles + c.train_size / 1e5 + c.run)
+    found = table(every[0], store)
+    assert found.columns == (100, 1000, 10000, 0) and list(found.rows) == [1, 4, 16, 64, 256]
+    assert found.rows[16][1].values == (16.01, 17.01, 18.01, 19.01)
+    assert found.rows[16][3].mean == 17.5 and found.rows[16][3].published == (0.0351, 0.0054)
+    assert found.runs == "4"
+    fewer = table(dataclasses.replace(every[0], runs=6), store)
+    assert fewer.rows[1][0].runs == 4
+
+
+def test_agreement_counts_cells_and_lists_those_beyond(tmp_path: Path) -> None:
+    def value(cell: Cell) -> float:
+        kind = "conditional" if cell.models == "analytic" else cell.models
+        known = papers.published(cell.setting, kind, "sw2", cell.particles, cell.train_size or "analytic")
+        far = cell.setting == "mixture-id" and cell.models == "conditional" and cell.particles == 64
+        return known.mean + (2.0 if far else 0.0) + known.std * (-1) ** cell.run
+
+    every, store = invented(tmp_path, lambda c: value(c) if c.target == "composition" else 1.0)
+    conditional = [e for e in every if e.models == "conditional"]
+    sw2, mmd2 = agreement(list(tables(conditional, store)))
+    assert (sw2.published, sw2.compared, len(sw2.beyond)) == (120, 120, 3)
+    assert sw2.share == pytest.approx(117 / 120) and "117 of 120 compared cells (97.5 %)" in sw2.sentence()
+    assert {(t.setting, e.particles) for t, e in sw2.beyond} == {("mixture-id", 64)}
+    assert mmd2.published == 120
+    assert "mixture-id, conditional, N = 100, K = 64" in formats.markdown_agreement([sw2])
+
+
+def test_separate_and_conditional_are_paired(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: (2.0 if c.models == "separate" else 1.0) + c.run)
+    found = pairs(every, store)
+    assert len(found) == 6 * (3 + 5) and found[0].target == "a1" and found[3].target == "composition"
+    assert found[0].conditional == (1.0, 2.0, 3.0, 4.0)
+    assert found[0].z == pytest.approx(1 / math.sqrt(2 * 1.25 / 4))
+    assert Pair("x", "a1", 1, "sw2", (1.0,), ()).z is None
+    assert "| gaussian-factorized-id | a1 | 1 | 2.5000 ± 1.1180 (4) |" in formats.markdown_pairs(found)
+
+
+def test_missing_cells_are_dashes_everywhere(tmp_path: Path) -> None:
+    found = table(papers.load("mixture-ood-conditional"), Store(tmp_path))
+    assert not found.filled and found.runs == "no"
+    text = formats.markdown(found)
+    assert "| 1 | ours | – | – | – | – |" in text and "4.2102 ± " in text
+    assert text.count("| – | – | – | – |") == 10
+    assert formats.csv_text([found]).splitlines()[1].startswith("mixture-ood,conditional,sw2,1,100,,,0,")
+
+
+def test_markdown_marks_what_is_beyond(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: 5.0 + 0.01 * c.run)
+    text = formats.markdown(table(every[0], store))
+    assert "| 1 | ours | 5.0150 ± 0.0112 (4) |" in text and "| published | 0.3537 ± 0.0859 |" in text
+    assert re.search(r"\| z \| \*\*\+\d+\.\d\*\* \|", text)
+
+
+def test_latex_is_whole(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: 5.0 + 0.01 * c.run)
+    found = list(tables(every, store))
+    document = formats.latex_document([*map(formats.latex_combined, combined(found)), *map(formats.latex, found)])
+    for name in ("table", "table*", "tabular", "minipage", "document"):
+        assert document.count(rf"\begin{{{name}}}") == document.count(rf"\end{{{name}}}") > 0
+    assert document.count("{") == document.count("}") and document.count("$") % 2 == 0
+    assert document.isascii() and "_2" in document
+    for body in re.findall(r"\\begin\{tabular\}\{(.*?)\}\n(.*?)\\end\{tabular\}", document, re.S):
+        columns = sum(body[0].count(letter) for letter in "rlc")
+        rows = [line for line in body[1].splitlines() if line.endswith(r"\\")]
+        assert len(rows) > 5 and all(row.count("&") == columns - 1 for row in rows)
+    if shutil.which("pdflatex"):
+        (tmp_path / "t.tex").write_text(document)
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+        assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 0
+
+
+def test_combined_tables_are_the_papers(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: 1.0)
+    found = combined(list(tables(every, store)))
+    assert [(c.name, len(c.parts)) for c in found] == [("table-1", 4), ("table-2", 2), ("table-separate", 4)]
+    assert "| 1 | 1.0000 (0.4443) |" in formats.markdown_combined(found[2])
+
+
+class _Links(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action", "data")]
+        assert tag not in ("script", "link", "iframe", "object")
+
+
+def test_the_report_is_self_contained_and_says_what_is_behind_it(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store", experiment(), experiment("separate"))
+    report = write_report([experiment(), experiment("separate")], store, tmp_path / "out")
+    text = (tmp_path / "out" / "report.html").read_text()
+    links = _Links()
+    links.feed(text)
+    assert links.found and all(link.startswith(("#", "data:image/")) for link in links.found)
+    assert "@import" not in text and "url(" not in text
+    for part in ("Factorized conditionals + OOD", "(2)", "cpu", PROTOCOL.key, "train_steps = 10", "18 of 18",
+                 "These sizes are not the paper's", "viewport", "@media print"):  # fmt: skip
+        assert part in html.unescape(text), part
+    assert [path.name for path in report.files] == ["report.html", "tables.md", "tables.tex", "tables.csv"]
+    with (tmp_path / "out" / "tables.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 2 * 3 and {row["runs"] for row in rows} == {"2"}
+    names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    assert "figure1.png" in names and "gaussian-factorized-ood-conditional-samples.png" in names
+
+
+def test_an_empty_store_makes_an_empty_report(tmp_path: Path) -> None:
+    report = write_report([papers.load("mixture-id-conditional")], Store(tmp_path / "none"), tmp_path / "out")
+    assert "none of 20 published cells" in report.sentences()[0]
+    assert isinstance(table(papers.load("mixture-id-conditional"), Store(tmp_path / "none")), Table)

@@ -1,0 +1,117 @@
+"""`polyscore paper`, `polyscore store` and the learned demonstration, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from polyscore.cli import app
+from polyscore.demo import run_learned
+from polyscore.experiments.spec import dump_spec
+from small import experiment, filled
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    (tmp_path / "spec.yaml").write_text(dump_spec({"one": experiment(), "many": experiment("separate")}))
+    return tmp_path / "spec.yaml"
+
+
+def test_list_names_the_twelve() -> None:
+    shown = run("paper", "list")
+    assert shown.exit_code == 0 and shown.stdout.count("690") == 12
+    assert "mixture-ood-separate" in json.loads(run("paper", "list", "--json").stdout)["experiments"]
+
+
+def test_run_status_and_report_from_a_spec(tmp_path: Path, spec: Path) -> None:
+    common = ["--spec", spec, "--store", tmp_path / "store"]
+    first = run("paper", "run", "one", *common, "--runs", "1", "--device", "cpu", "--json")
+    assert first.exit_code == 0 and first.stderr == ""
+    assert json.loads(first.stdout)["computed"] == 9
+    second = run("paper", "run", "--all", *common, "--device", "cpu")
+    assert second.exit_code == 0 and "23 cells" in second.stdout.replace("\n", " ")
+    status = json.loads(run("paper", "status", *common, "--json").stdout)["experiments"]
+    assert [(row["cells"], row["stored"]) for row in status] == [(18, 18), (18, 18)]
+    assert status[0]["runs"] == {"1": 2, "4": 2}
+    assert "18" in run("paper", "status", *common).stdout
+    report = run("paper", "report", *common, "--out", tmp_path / "out", "--json")
+    assert report.exit_code == 0 and (tmp_path / "out" / "report.html").exists()
+    assert json.loads(report.stdout)["agreement"][0]["compared"] == 0
+
+
+def test_quick_results_stay_apart(tmp_path: Path) -> None:
+    shown = run("paper", "status", "--quick", "--store", tmp_path / "paper", "--json")
+    assert json.loads(shown.stdout)["store"] == str(tmp_path / "paper-quick")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["run", "mixture-odd"], ["an experiment must be one of", "Did you mean 'mixture-ood'?"]),
+        (["run"], ["NAMEs or --all", "neither"]),
+        (["run", "mixture-ood", "--all"], ["NAMEs or --all", "both"]),
+        (["run", "mixture-ood", "--particles", "1,x"], ["--particles must be whole numbers", "'1,x'"]),
+        (["run", "mixture-ood", "--particles", "0"], ["--particles must be at least 1"]),
+        (["run", "mixture-ood", "--runs", "0"], ["--runs must be at least 1"]),
+        (["run", "mixture-ood", "--seconds", "0"], ["--seconds must be positive"]),
+        (["run", "mixture-ood", "--engine", "dask"], ["local, ray, submitit", "'dask'"]),
+        (["run", "mixture-ood", "--workers", "0"], ["workers must be at least 1"]),
+        (["run", "mixture-ood", "--device", "abacus"], ["--device must name a device"]),
+        (["run", "mixture-ood", "--engine", "ray", "--address", "127.0.0.1:9"], ["does not answer"]),
+        (["run", "mixture-ood", "--address", "127.0.0.1:9"], ["--address must go with", "--engine local"]),
+        (["run", "mixture-ood", "--spec", "none.yaml"], ["readable YAML file"]),
+    ],
+)
+def test_bad_input_is_refused_cleanly(tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
+    if "ray" in arguments:
+        pytest.importorskip("ray")
+    result = run("paper", *arguments, "--store", tmp_path / "store")
+    assert result.exit_code == 2 and result.stdout == ""
+    for part in parts:
+        assert part in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_foreign_store_is_refused_by_every_command(tmp_path: Path, spec: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "store.json").write_text('{"format": "polyscore-store", "version": 99}')
+    for command in (["run", "one"], ["status"], ["report", "--out", tmp_path / "out"]):
+        result = run("paper", *command, "--spec", spec, "--store", tmp_path / "store")
+        assert result.exit_code == 2 and "version 99" in result.stderr
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("polyscore.experiments.runner.Worker.compute", interrupted)
+    result = run("paper", "run", "one", "--spec", spec, "--store", tmp_path / "store", "--device", "cpu")
+    assert result.exit_code == 130 and "The same command goes on from there" in result.stderr
+
+
+def test_store_merge_joins(tmp_path: Path) -> None:
+    one = filled(tmp_path / "one")
+    two = filled(tmp_path / "two", experiment("separate"))
+    shared = len({*one.records} & {*two.records})
+    result = run("store", "merge", one.path, two.path, "--into", tmp_path / "all")
+    assert result.exit_code == 0, result.output
+    assert f"holds {len(one.records) + len(two.records) - shared} records" in result.stdout.replace("\n", " ")
+    missing = run("store", "merge", tmp_path / "none", "--into", tmp_path / "all")
+    assert missing.exit_code == 2 and "must be a store" in missing.stderr
+
+
+def test_the_learned_demonstration_has_table_figure_and_report(tmp_path: Path) -> None:
+    demo = run_learned(tmp_path, tiny=True)
+    assert [name for name, _ in demo.lines()] == ["naive (K = 1)", "Feynman–Kac (K = 4)", "Feynman–Kac (K = 16)"]
+    assert set(demo.ratios()) == {100, 1000, 10000, 0} and 0 < demo.floor < 2
+    assert all(path.exists() for path in demo.files)
+    assert run_learned(tmp_path, tiny=True).table == demo.table
+    assert run("demo", "--quick", "--out", tmp_path).exit_code == 0

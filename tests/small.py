@@ -1,0 +1,59 @@
+"""Experiments so small that a test can afford them, and tasks that die."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from polyscore.experiments.cells import Experiment, Protocol
+from polyscore.experiments.jobs import Job, Parcel, work
+from polyscore.experiments.runner import run
+from polyscore.experiments.store import Store
+
+PROTOCOL = Protocol(swarms=64, steps=5, projections=16, train_steps=10, width=8, depth=1)
+
+
+def experiment(models: str = "conditional", runs: int = 2, setting: str = "gaussian-factorized-ood") -> Experiment:
+    return Experiment(setting, models, train_sizes=(20, 50), particles=(1, 4), runs=runs, protocol=PROTOCOL)
+
+
+def filled(path: Path, *experiments: Experiment) -> Store:
+    store = Store(path)
+    run(experiments or [experiment()], store, device="cpu", save_samples=True)
+    return store
+
+
+def results(store: Store) -> dict[str, dict[str, float]]:
+    return {key: record.results for key, record in store.records.items()}
+
+
+def dying(marker: str) -> Callable[[Job], Parcel]:
+    """Return a task whose first call is killed when half of its cells are stored."""
+
+    def task(job: Job) -> Parcel:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return work(job)
+        work(dataclasses.replace(job, cells=job.cells[: len(job.cells) // 2]))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("unreachable")
+
+    return task
+
+
+@dataclasses.dataclass(frozen=True)
+class Dying:
+    """`dying` for engines that pickle by reference."""
+
+    marker: str
+
+    def __call__(self, job: Job) -> Parcel:
+        return dying(self.marker)(job)
+
+
+def always_dying(job: Job) -> Parcel:
+    os._exit(1)

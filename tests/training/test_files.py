@@ -1,0 +1,286 @@
+"""Models on disk: what is read is what was written, and nothing else is ever taken for it."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import polyscore as ps
+from polyscore import files
+from polyscore.errors import PolyscoreError
+from training.networks import families
+from training.test_training import data, fit, tensors
+
+TRAININGS = {
+    "conditional": {},
+    "separate": {"model": "separate"},
+    "standardised": {"standardise": True, "schedule": ps.Cosine(), "activation": "tanh"},
+    "one layer": {"depth": 1, "ema": 0.5},
+}
+
+
+@pytest.fixture(scope="module", params=TRAININGS.values(), ids=TRAININGS)
+def family(request):
+    return fit(data(1), steps=5, **request.param)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return fit(data(1), steps=5).save(tmp_path / "model")
+
+
+def header(path):
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + length])
+
+
+def rewrite(path, change_about=None, change_tensors=None):
+    """Write the file anew with another description or other tensors, by safetensors alone."""
+    stored = load_file(path)
+    about = json.loads(header(path)["__metadata__"]["polyscore"])
+    if change_about:
+        change_about(about)
+    if change_tensors:
+        change_tensors(stored)
+    save_file(stored, path, metadata={"polyscore": json.dumps(about)})
+
+
+def test_a_round_trip_keeps_every_bit(family, tmp_path):
+    path = family.save(tmp_path / "model")
+    back = ps.load(path)
+    for one, other in zip(tensors(family), tensors(back), strict=True):
+        assert torch.equal(one, other)
+        assert one.dtype == other.dtype
+    assert list(back) == list(family)
+    assert back.schedule == family.schedule
+    assert back.event == family.event
+    assert back.training == json.loads(json.dumps(family.training))
+    assert (back.units is None) == (family.units is None)
+    if family.units is not None:
+        for one, other in zip(family.units, back.units, strict=True):
+            assert torch.equal(one, other)
+    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(family["c1"].score(x, 0.3), back["c1"].score(x, 0.3))
+    runs = [ps.FeynmanKac(particles=3, steps=5).sample(p["c0"] / p["c1"] * p["c1"], 5) for p in (family, back)]
+    assert torch.equal(runs[0].particles, runs[1].particles)
+    again = back.save(tmp_path / "again")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_an_ensemble_survives_the_disk_or_is_refused(tmp_path):
+    p = fit(data(1), steps=5, members=2)
+    try:
+        path = p.save(tmp_path / "model")
+    except PolyscoreError:
+        assert not list(tmp_path.iterdir())
+        return
+    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(p["c1"].score(x, 0.3), ps.load(path)["c1"].score(x, 0.3))
+
+
+@pytest.mark.parametrize("name", ["model", "model.safetensors", "model.v1", "a b/ü.safetensors"])
+def test_names_of_files(tmp_path, name):
+    path = fit(data(1), steps=2).save(tmp_path / name)
+    assert path.suffix == ".safetensors"
+    assert path.is_file()
+    assert list(ps.load(tmp_path / name)) == list(ps.load(str(tmp_path / name))) == ["c0", "c1"]
+    assert sorted(p.suffix for p in path.parent.iterdir()) == [".json", ".safetensors"]
+
+
+def test_the_json_beside_it_can_be_read(saved):
+    text = saved.with_suffix(".json").read_text()
+    about = json.loads(text)
+    assert text.count("\n") > 10
+    assert about["format"] == "polyscore-family"
+    assert about["version"] == 1
+    assert about["conditions"] == {"c0": 0, "c1": 1}
+    assert about["schedule"]["kind"] == "VP"
+    assert about["training"]["recipe"]["width"] == 24
+    assert about["training"]["seed"] == 0
+    assert about["training"]["train_sizes"] == [60, 35]
+
+
+def test_the_file_needs_no_pickle(saved):
+    """Safetensors alone reads it, and loading it imports and calls no unpickler."""
+    assert set(load_file(saved)) >= {"first", "time", "constant", "last", "last_bias", "hidden.0", "hidden_bias.0"}
+    script = (
+        "import pickle, torch, sys\n"
+        "import polyscore as ps\n"
+        "def refuse(*a, **k): raise SystemExit('pickle was used')\n"
+        "pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse\n"
+        "ps.load(sys.argv[1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, -1, -1000])
+def test_a_truncated_file(saved, keep):
+    content = saved.read_bytes()
+    saved.write_bytes(content[:keep])
+    with pytest.raises(PolyscoreError, match=r"model\.safetensors.*damaged"):
+        ps.load(saved)
+
+
+def test_a_file_with_garbage_behind_or_before(saved):
+    content = saved.read_bytes()
+    for spoiled in (content + b"junk", b"junk" + content, b"\x80\x04K\x01.", os.urandom(500)):
+        saved.write_bytes(spoiled)
+        with pytest.raises(PolyscoreError, match="damaged or foreign"):
+            ps.load(saved)
+
+
+def test_a_foreign_file(tmp_path):
+    save_file({"weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(PolyscoreError, match="another program"):
+        ps.load(tmp_path / "other")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "other.safetensors", metadata={"format": "pt"})
+    with pytest.raises(PolyscoreError, match="another program"):
+        ps.load(tmp_path / "other")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "other.safetensors", metadata={"polyscore": "{not json"})
+    with pytest.raises(PolyscoreError, match="damaged or foreign"):
+        ps.load(tmp_path / "other")
+
+
+def test_a_missing_file_and_a_directory(tmp_path):
+    with pytest.raises(PolyscoreError, match=r"nothing\.safetensors"):
+        ps.load(tmp_path / "nothing")
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(PolyscoreError, match="folder"):
+        ps.load(tmp_path / "folder")
+
+
+def test_a_training_checkpoint_is_not_a_family(tmp_path):
+    path = tmp_path / "run.safetensors"
+    fit(data(1), steps=3, checkpoint=path)
+    with pytest.raises(PolyscoreError, match="polyscore-family"):
+        ps.load(path)
+
+
+WRONG = {
+    "newer version": {"version": 2},
+    "no version": {"version": None},
+    "other format": {"format": "polyscore-table"},
+    "no dimension": {"event": []},
+    "other dimension": {"event": [3]},
+    "unknown activation": {"activation": "swish"},
+    "unknown schedule": {"schedule": {"kind": "Unknown"}},
+    "impossible schedule": {"schedule": {"kind": "VP", "beta_max": -1}},
+    "condition beyond the network": {"conditions": {"c0": 0, "c1": 7}},
+    "no conditions": {"conditions": {}},
+    "shared neither true nor false": {"shared": None},
+    "conditions without indices": {"conditions": ["c0", "c1"]},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_wrong_description_is_an_error_at_loading(saved, wrong):
+    rewrite(saved, change_about=lambda about: about.update(wrong))
+    with pytest.raises(PolyscoreError):
+        ps.load(saved)
+
+
+@pytest.mark.parametrize(
+    "key", ["format", "version", "schedule", "event", "conditions", "shared", "activation", "training"]
+)
+def test_a_missing_key_is_an_error_at_loading(saved, key):
+    rewrite(saved, change_about=lambda about: about.pop(key))
+    with pytest.raises(PolyscoreError, match=r"model\.safetensors"):
+        ps.load(saved)
+
+
+@pytest.mark.parametrize("name", ["first", "time", "constant", "last", "last_bias", "hidden.0", "hidden_bias.0"])
+def test_a_missing_tensor_is_named(saved, name):
+    rewrite(saved, change_tensors=lambda stored: stored.pop(name))
+    with pytest.raises(PolyscoreError):
+        ps.load(saved)
+
+
+@pytest.mark.parametrize("name", ["first", "time", "constant", "last", "last_bias", "hidden.0", "hidden_bias.0"])
+def test_a_tensor_of_the_wrong_shape_is_an_error_at_loading(saved, name):
+    rewrite(saved, change_tensors=lambda stored: stored.update({name: stored[name][..., :-1].contiguous()}))
+    with pytest.raises(PolyscoreError):
+        ps.load(saved)
+
+
+def test_a_crash_while_writing_leaves_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+    new = fit(data(2), steps=3)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(files.os, name, crash)
+            new.save(saved)
+        assert saved.read_bytes() == before
+        assert sorted(p.name for p in saved.parent.iterdir()) == ["model.json", "model.safetensors"]
+    ps.load(saved)
+    new.save(saved)
+    assert saved.read_bytes() != before
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "run.safetensors"
+    fit(data(1), steps=10, checkpoint=path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises((OSError, PolyscoreError), match="space"):
+        fit(data(1), steps=20, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_place(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PolyscoreError, match="writable"):
+        fit(data(1), steps=2).save(tmp_path / "deep" / "model")
+
+
+def test_a_path_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PolyscoreError, match="writable"):
+        fit(data(1), steps=2).save(tmp_path / "file" / "model")
+
+
+def test_a_checkpoint_that_cannot_be_written_is_found_before_the_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    told = []
+    with pytest.raises(PolyscoreError):
+        fit(data(1), steps=200, checkpoint=tmp_path / "file" / "run", progress=lambda *_: told.append(1))
+    assert not told
+
+
+def test_families_that_no_file_holds(tmp_path):
+    one, two = families(2, 2, True)[0], families(2, 2, True, seed=1)[0]
+    mixed = ps.Family({"a": one.members["c0"], "b": two.members["c1"]})
+    for p in (ps.Family({"a": ps.Gaussian()}), mixed, families(2, 2, True)[1]):
+        with pytest.raises(PolyscoreError, match="save"):
+            p.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_of_a_family_saves(tmp_path):
+    p = fit(data(1), steps=3)
+    part = ps.Family({"only": p.members["c1"]})
+    back = ps.load(part.save(tmp_path / "model"))
+    x = torch.from_numpy(np.ones((2, 2), dtype=np.float32))
+    assert torch.equal(back["only"].score(x, 0.2), p["c1"].score(x, 0.2))
+
+
+def test_precision_is_chosen_at_loading(saved):
+    assert ps.load(saved, precision="float32").groups[0].precision == "float32"
+    with pytest.raises(PolyscoreError, match="double"):
+        ps.load(saved, precision="double")
