@@ -9,7 +9,7 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ from polyscore.distributions.learned import Ensemble, NetworkCondition
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
+from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
 
 
@@ -315,36 +316,6 @@ def _groups(member: Any) -> list[Any]:
         return [group for inner in member.members for group in _groups(inner)]
     group = getattr(member, "group", None)
     return [] if group is None else [group]
-
-
-def combine(scores: Tensor, exponents: Sequence[float]) -> Tensor:
-    """Return sum_a w_a s_a from scores `(A, ...)` and A exponents."""
-    total = scores[0] * exponents[0]
-    for score, w in zip(scores[1:], exponents[1:], strict=True):
-        total = total.add(score, alpha=w)
-    return total
-
-
-def spread(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> Tensor:
-    """Return |S|^2 - sum_a w_a |s_a|^2 over the event axes, from differences to the last factor.
-
-    With r that factor's score, d_a = s_a - r and D = sum_a w_a d_a it equals
-    |D|^2 - sum w |d|^2 + (W - 1) (W |r|^2 + 2 <r, D>); the plain squared norms would cancel in low precision.
-    """
-    axes = tuple(range(-event_dims, 0))
-    # Half-precision scores are summed in float32: thousands of coordinates would not survive their own total.
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    reference, total = scores[-1].to(wide), sum(exponents)
-    combined = torch.zeros_like(reference)
-    value = torch.zeros(reference.shape[: reference.ndim - event_dims], dtype=wide, device=scores.device)
-    for score, w in zip(scores[:-1], exponents[:-1], strict=True):
-        difference = score - reference
-        combined = combined.add(difference, alpha=w)
-        value = value.sub(difference.square().sum(axes), alpha=w)
-    value = value + combined.square().sum(axes)
-    if total != 1:
-        value = value + (total - 1) * (total * reference.square() + 2 * reference * combined).sum(axes)
-    return value
 
 
 def parse(text: str, family: Family) -> Composition:

@@ -17,12 +17,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from polyscore.algebra import Composition, combine, spread
+from polyscore.algebra import Composition
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
 from polyscore.distributions.learned import Network
 from polyscore.nn import kernels
 from polyscore.nn.mlp import matmul_precision
+from polyscore.scores import combine, spread
 
 
 class Field(Protocol):

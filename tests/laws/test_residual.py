@@ -20,9 +20,9 @@ from cases import (
     shared_mixtures,
     vector,
 )
-from polyscore.algebra import combine, spread
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
 from polyscore.samplers.moves import Balanced, Paper, Published, time_grid
+from polyscore.scores import combine, spread
 
 QS = compositions()
 every = pytest.mark.parametrize("name", QS)

@@ -33,6 +33,7 @@ _HELP = {
     "workers": "Processes, Ray CPUs or array tasks at a time; 1 is this process.",
     "gpus": "GPUs a task on ray (also a fraction) or submitit; 1 with --device cuda, else none.",
     "networks": "Networks trained together in a job; fewer make more, smaller jobs.",
+    "family": "Learned scores saved by `Family.save`, for Figure 1's second row.",
     "save": "Keep 500 points of every cell of run 0, for the sample grids.",
 }
 Names = Annotated[list[str] | None, typer.Argument(help=_HELP["names"], metavar="[NAME]...")]
@@ -95,6 +96,8 @@ def run(
         require(seconds is None or seconds > 0, "--seconds", "be positive", seconds)
         require(networks is None or networks >= 1, "--networks", "be at least 1", networks)
         given = {"address": address, "gpus": gpus, "partition": partition, "minutes": minutes}
+        if quick and engine == "local":
+            workers = workers or _cores(device)
         maker, device = _engine(engine, workers, device, given)
         place = Store(find_place(store, quick))
         common: dict[str, Any] = {"device": device, "seconds": seconds, "save_samples": save_samples}
@@ -107,6 +110,16 @@ def run(
             f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
             f"see `polyscore paper report --store {store}{' --quick' if quick else ''}`", soft_wrap=True,
         )  # fmt: skip
+
+
+def _cores(device: str | None) -> int:
+    """Processes for small networks on the CPU: two of one thread beat one of two."""
+    import os
+
+    import torch
+
+    on_gpu = torch.cuda.is_available() if device is None else device != "cpu"
+    return 1 if on_gpu else min(2, os.cpu_count() or 1)
 
 
 def _engine(name: str, workers: int | None, device: str | None, given: dict[str, Any]) -> tuple[Engine, str | None]:
@@ -146,7 +159,7 @@ def _compute(
                     adopt(store)
                 return run_here(chosen, store, listener=listener, **common)
             # Smaller jobs keep all workers busy; on a GPU networks train best together.
-            at_once = networks or (90 if engine != "local" else 9)
+            at_once = networks or (90 if engine != "local" else 3)
             return run_jobs(chosen, store, maker, networks=at_once, listener=listener, **common)
     except KeyboardInterrupt:
         new = len(store.records) - before
@@ -191,6 +204,7 @@ def report(
     store: StoreOption = STORE,
     quick: Quick = False,
     spec: Spec = None,
+    family: Annotated[Path | None, typer.Option(help=_HELP["family"])] = None,
     as_json: Json = False,
 ) -> None:
     """Write tables (Markdown, LaTeX, CSV), figures and one self-contained HTML report.
@@ -205,7 +219,12 @@ def report(
         check_directory(out)
         place = Store(find_place(store, quick))
         chosen = choose([], True, spec, None, None, quick)
-        written = write_report(chosen, place, out)
+        learned = None
+        if family is not None:
+            from polyscore.training import load
+
+            learned = load(family)
+        written = write_report(chosen, place, out, learned)
     if as_json:
         show.write_json(written.to_dict())
     else:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from polyscore.algebra import Family, base_composition
 from polyscore.experiments.cells import Experiment, quick
@@ -97,8 +100,9 @@ def run_learned(
     out, chosen = check_directory(out), experiment(seed, tiny)
     store = Store(out / "store")
     tell = progress or (lambda done, total, what: None)
-    family = _compute(chosen, store, device, lambda event: tell(event.done, event.total, event.what))
-    report = write_report([chosen], store, out, family, "Composition out of distribution, in small")
+    with _one_thread():
+        family = _compute(chosen, store, device, lambda event: tell(event.done, event.total, event.what))
+        report = write_report([chosen], store, out, family, "Composition out of distribution, in small")
     return LearnedDemo(table(chosen, store), _floor(chosen), [*report.files, out / "figures" / "figure1.png"])
 
 
@@ -112,6 +116,17 @@ def _compute(chosen: Experiment, store: Store, device: str | None, listener: Cal
             worker.compute(batch)
     found = worker.families.get(wanted)
     return found if found is not None else train([wanted], chosen.protocol, worker.device)[wanted]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Networks this small lose more to the threads' waiting for each other than they gain."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _floor(chosen: Experiment) -> float:

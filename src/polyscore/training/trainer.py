@@ -113,7 +113,7 @@ class Trainer:
 
     @torch.no_grad()
     def next_losses(self) -> Tensor:
-        """Return the losses of the present weights on the next batch: what `advance` reports are those before its step."""
+        """Return the losses of the present weights on the next batch; `advance` reports those before its step."""
         self._load(self.step)
         return self._loss()
 

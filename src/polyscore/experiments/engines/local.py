@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -64,12 +65,18 @@ class Local:
                     running[pool.submit(task, items[index])] = index
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
+        except BaseException:
+            # Ctrl-C or an error of a task: what runs would run on for nobody; its own store keeps what is done.
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _start(threads: int, parent: int) -> None:
-    """Share the cores, and end with the parent: an orphan would hold its store for nobody."""
+    """Share the cores; leave Ctrl-C to the parent, and end with it: an orphan would hold its store for nobody."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
