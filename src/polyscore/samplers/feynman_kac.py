@@ -35,6 +35,7 @@ class FeynmanKac:
         window: (low, high) times between which resampling may happen; weights are carried elsewhere.
         trapezoid: integrate g over a step by both its ends; False takes the right end, as the paper does.
         move: how W enters the drift.
+        ancestry: return every step's parents as `run.ancestry`, not only the starting ancestors.
     """
 
     particles: int = 16
@@ -46,6 +47,7 @@ class FeynmanKac:
     window: tuple[float, float] | None = None
     trapezoid: bool = True
     move: Move = Balanced()
+    ancestry: bool = False
 
     def __post_init__(self) -> None:
         check_common(self.steps, self.churn)
@@ -82,7 +84,7 @@ class FeynmanKac:
         scheme = resampler(self.resampling)
         settings = Settings(
             self.particles, self.steps, self.churn, 1, self.move, scheme,
-            self.clip, self.threshold, self.window, self.trapezoid,
+            self.clip, self.threshold, self.window, self.trapezoid, self.ancestry,
         )  # fmt: skip
         _warn_of_improper_path(q)
         return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)

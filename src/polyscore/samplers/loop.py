@@ -160,13 +160,17 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
 def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
     steps = plan.settings.steps
     ess: list[Tensor] = []
+    parents: list[Tensor] = []
     for i, state in enumerate(iterate(plan, first, stop)):
         if (i % _ALARM_INTERVAL == 0 or i == steps) and not bool(state.alarm == 0):
             _explain_non_finite(plan, first, stop)
         if i:
             ess.append(state.ess.clone())
+            if plan.settings.ancestry:
+                parents.append(state.parents.clone())
             counter(stop - first)
-    return _finish(plan, state, torch.stack(ess), first, stop)
+    history = torch.stack(parents) if parents else None
+    return _finish(plan, state, torch.stack(ess), history, first, stop)
 
 
 def _explain_non_finite(plan: Plan, first: int, stop: int) -> None:
@@ -181,7 +185,7 @@ def _explain_non_finite(plan: Plan, first: int, stop: int) -> None:
             )
 
 
-def _finish(plan: Plan, state: State, ess: Tensor, first: int, stop: int) -> Run:
+def _finish(plan: Plan, state: State, ess: Tensor, ancestry: Tensor | None, first: int, stop: int) -> Run:
     settings, family = plan.settings, plan.q.family
     u = plan.stream("output", (1,), first, stop, normal=False)(0)
     final = weigh(state.log_weights)
@@ -197,6 +201,7 @@ def _finish(plan: Plan, state: State, ess: Tensor, first: int, stop: int) -> Run
         ess=ess,
         ancestors=state.ancestors,
         clipped_fraction=state.clipped.item() / settings.steps,
+        ancestry=ancestry,
     )
 
 
@@ -210,5 +215,5 @@ def _join(parts: list[Run]) -> Run:
     clipped = sum(part.clipped_fraction * len(part.samples) for part in parts) / swarms
     return Run(
         cat("samples"), cat("particles"), cat("log_weights"), cat("log_evidence"), cat("ess", dim=1), cat("ancestors"),
-        clipped,
+        clipped, ancestry=None if parts[0].ancestry is None else cat("ancestry", dim=1),
     )  # fmt: skip

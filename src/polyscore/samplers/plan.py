@@ -29,6 +29,7 @@ class Settings:
         window: (low, high) times between which resampling happens, or None for all.
         trapezoid: integrate g by both ends of the step, else by its right end.
         resampler: None carries no weights at all.
+        ancestry: keep every step's parents.
     """
 
     particles: int
@@ -41,6 +42,7 @@ class Settings:
     threshold: float = 1.0
     window: tuple[float, float] | None = None
     trapezoid: bool = True
+    ancestry: bool = False
 
 
 class Coefficients(NamedTuple):

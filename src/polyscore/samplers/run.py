@@ -26,6 +26,7 @@ class Run:
         ancestors: the starting slot from which each particle descends, `(N, K)`.
         clipped_fraction: share of log-weight rates that the clip changed.
         reason: why this sampler, where an automatic choice was made.
+        ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
     """
 
     samples: Tensor
@@ -36,6 +37,7 @@ class Run:
     ancestors: Tensor
     clipped_fraction: float
     reason: str = ""
+    ancestry: Tensor | None = None
 
     @property
     def unique_ancestors(self) -> Tensor:

@@ -21,7 +21,11 @@ _WIDE = {8: torch.float64, 16: torch.complex128}
 
 @dataclass(frozen=True)
 class State:
-    """A chunk of swarms at one time of the grid. `score` and `rate` belong to `x`; `alarm` is nan after a bad score."""
+    """A chunk of swarms at one time of the grid.
+
+    `score` and `rate` belong to `x`; `ancestors` are slots at the start, `parents` slots before the last step; `alarm`
+    is nan after a bad score.
+    """
 
     x: Tensor
     score: Tensor
@@ -29,6 +33,7 @@ class State:
     log_weights: Tensor
     log_evidence: Tensor
     ancestors: Tensor
+    parents: Tensor
     ess: Tensor
     clipped: Tensor
     alarm: Tensor
@@ -44,9 +49,10 @@ def start(plan: Plan, first: int, stop: int) -> State:
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
     slots = torch.arange(settings.particles, device=like.device, dtype=torch.int32)
     mass = log_start_mass(q.total, math.prod(plan.event), scale**2)
+    own = slots.expand(x.shape[:2]).contiguous()
     empty = State(
         x=x, score=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
-        ancestors=slots.expand(x.shape[:2]).contiguous(), ess=torch.full_like(weights[:, 0], float(settings.particles)),
+        ancestors=own, parents=own, ess=torch.full_like(weights[:, 0], float(settings.particles)),
         clipped=weights.new_zeros(()), alarm=like.new_zeros(()),
     )  # fmt: skip
     return replace(_evaluate(plan, empty, x, 0), clipped=empty.clipped)
@@ -119,15 +125,15 @@ def _resample(plan: Plan, state: State, i: int | Tensor, u: Tensor, scheme: Resa
     """Resample the swarms whose ESS is low enough; the others carry their weights on."""
     settings, particles = plan.settings, plan.settings.particles
     weights = weigh(state.log_weights)
-    state = replace(state, ess=weights.ess)
+    own = torch.arange(particles, device=u.device, dtype=torch.int32).expand_as(state.parents)
+    state = replace(state, ess=weights.ess, parents=own)
     if settings.window is not None and not settings.window[0] <= plan.times[int(i) + 1].item() <= settings.window[1]:
         return state
     ancestors = scheme.choose(weights.scaled, u)
     log_evidence, log_weights = state.log_evidence + weights.log_mean, torch.zeros_like(state.log_weights)
     if settings.threshold < 1:
         chosen = weights.ess <= settings.threshold * particles
-        stay = torch.arange(particles, device=u.device).expand_as(ancestors)
-        ancestors = torch.where(chosen[:, None], ancestors, stay)
+        ancestors = torch.where(chosen[:, None], ancestors, own)
         log_evidence = torch.where(chosen, log_evidence, state.log_evidence)
         log_weights = torch.where(chosen[:, None], log_weights, state.log_weights)
     rows = flat_rows(ancestors, particles)
@@ -136,6 +142,7 @@ def _resample(plan: Plan, state: State, i: int | Tensor, u: Tensor, scheme: Resa
     return replace(
         state, x=take(state.x, rows), score=take(state.score, rows), rate=rate,
         ancestors=take(state.ancestors, rows), log_weights=log_weights, log_evidence=log_evidence,
+        parents=ancestors.int() if settings.ancestry else own,
     )  # fmt: skip
 
 
