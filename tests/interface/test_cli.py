@@ -186,7 +186,7 @@ def test_demo_and_theory_print_pure_json(tmp_path: Path) -> None:
     assert demo.stderr == "" and len(json.loads(demo.stdout)["rows"]) == 8
     both = run("demo", "--quick", "--json", "--out", str(tmp_path / "demo"))
     parts = json.loads(both.stdout)
-    assert both.stderr == "" and (len(parts["analytic"]["rows"]), len(parts["learned"]["rows"])) == (8, 12)
+    assert both.stderr == "" and (len(parts["analytic"]["rows"]), len(parts["learned"]["rows"])) == (8, 9)
     theory = run("theory", "--json", "-n", "400", "--out", str(tmp_path / "theory"))
     result = json.loads(theory.stdout)
     assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 9

@@ -75,7 +75,7 @@ class LearnedDemo:
 
 def experiment(seed: int = 1, tiny: bool = False) -> Experiment:
     """Return the demonstration's experiment; `tiny` is for looking at the output, not at its numbers."""
-    small = dataclasses.replace(quick(Experiment(SETTING)), runs=2)
+    small = dataclasses.replace(quick(Experiment(SETTING)), runs=2, train_sizes=(100, 10_000))
     changes: dict[str, Any] = {"first_seed": seed}
     if tiny:
         changes |= {"swarms": 128, "steps": 20, "train_steps": 50, "width": 16, "projections": 50}

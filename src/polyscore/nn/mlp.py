@@ -223,8 +223,8 @@ class ScoreNetwork:
         h = self._activate((x @ self.first).add(offset[:, None]))
         low = precision or h.dtype
         for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
-            h = self._activate(_matmul(h.to(low), weight.to(low)).add_(bias))
-        return _matmul(h, self.last) + self.last_bias
+            h = self._activate(_affine(h.to(low), weight.to(low), bias))
+        return _affine(h, self.last, self.last_bias)
 
     def _activate(self, z: Tensor) -> Tensor:
         """Return the activation, in place where that is possible."""
@@ -239,12 +239,14 @@ class ScoreNetwork:
         act = ACTIVATIONS[self.activation]
         h = act(flat @ self.first + time_feature(times)[:, None] * self.time[:, None] + self.constant[:, None])
         for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
-            h = act(_matmul(h, weight) + bias)
-        return (_matmul(h, self.last) + self.last_bias).view(self.conditions, *x.shape)
+            h = act(_affine(h, weight, bias))
+        return _affine(h, self.last, self.last_bias).view(self.conditions, *x.shape)
 
 
-def _matmul(h: Tensor, weight: Tensor) -> Tensor:
-    """h @ weight with float32 sums; a shared weight makes one tall product of all conditions."""
+def _affine(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """h @ weight + bias in float32, whatever the operands; a shared weight makes one tall product of all conditions."""
+    if h.dtype != bias.dtype:
+        return (h @ weight).float().add_(bias)
     if len(weight) == 1:
-        return (h.reshape(-1, h.shape[-1]) @ weight[0]).view(*h.shape[:-1], -1).float()
-    return (h @ weight).float()
+        return torch.addmm(bias[0, 0], h.reshape(-1, h.shape[-1]), weight[0]).view(*h.shape[:-1], -1)
+    return torch.baddbmm(bias, h, weight)
