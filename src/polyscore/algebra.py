@@ -10,6 +10,7 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,7 +21,7 @@ from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
 from polyscore.distributions.learned import Ensemble, NetworkCondition
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
-from polyscore.expressions import parse_exponents, unknown_condition
+from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
@@ -101,7 +102,7 @@ class Family(Mapping[str, "Composition"]):
         if len(self.groups) != 1 or len(indices) < len(self):
             raise CompositionError(
                 f"a family must have one network behind all its members to be saved; got {len(self.groups)} networks "
-                f"for {len(self)} members. Save what `fit` returned."
+                f"for {len(self)} members. An ensemble cannot be saved: keep its models by `fit_many` and save each."
             )
         network = self.groups[0].network
         return write_checkpoint(path, Checkpoint(network, indices, self.schedule, self.units, self.training))
@@ -220,9 +221,9 @@ class Composition:
         return self._merge(other, -1.0)
 
     def __pow__(self, power: float) -> Composition:
-        if isinstance(power, bool) or not isinstance(power, (int, float)):
+        if isinstance(power, bool) or not isinstance(power, Real):
             raise ArgumentError(f"a power must be a number; got {power!r}.")
-        return Composition(self.family, {name: value * power for name, value in self.exponents.items()})
+        return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
 
     def _merge(self, other: Any, sign: float) -> Composition:
         if not isinstance(other, Composition):
@@ -243,12 +244,14 @@ class Composition:
         return hash((id(self.family), frozenset(self.exponents.items())))
 
     def __repr__(self) -> str:
-        return " * ".join(f"{name}^{value:g}" if value != 1 else name for name, value in self.exponents.items()) or "1"
+        factors = ((quoted(name), value) for name, value in self.exponents.items())
+        return " * ".join(f"{name}^{value:g}" if value != 1 else name for name, value in factors) or "1"
 
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`."""
         if not self.exponents:
             raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+        self._check_points(x)
         return self.family.scores(x, self._time(t, x), self.conditions)
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
@@ -272,6 +275,7 @@ class Composition:
 
     def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
         """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
+        self._check_points(x)
         t = self._time(t, x)
         alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
         terms = [value * self.distribution(name).log_prob(x, alpha, sigma) for name, value in self.exponents.items()]
@@ -299,6 +303,14 @@ class Composition:
         parts = [self.distribution(name) for name in self.exponents]
         exponents = list(self.exponents.values())
         return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
+
+    def _check_points(self, x: Tensor) -> None:
+        """Check that x holds points of this composition."""
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise ArgumentError(f"x must be a tensor of floating-point numbers; got {kind}. Convert it: x.float().")
+        if tuple(x.shape[x.ndim - len(self.event) :]) != tuple(self.event):
+            raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}.")
 
     def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
         """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""

@@ -1,7 +1,7 @@
 """The expression parser: `(a1 * a2)^0.5 / base` becomes exponents. A recursive descent over five tokens; no `eval`.
 
     product := power (('*' | '/') power)*
-    power   := atom (('^' | '**') number)?
+    power   := atom (('^' | '**') (number | '(' number ('/' number)? ')'))?
     atom    := name | '(' product ')'
 
 Names may hold letters, digits, `_`, `+`, `.` and `-` after the first letter, or any text inside double quotes.
@@ -18,7 +18,7 @@ from polyscore.errors import ExpressionError
 
 _TOKENS = re.compile(
     r"""\s*(?:(?P<power>\*\*|\^)|(?P<op>[*/()])|(?P<quoted>"[^"]*")
-        |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:\s*/\s*\d+\b)?(?![\w.]))|(?P<name>[A-Za-z_][\w.+-]*))""",
+        |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))|(?P<name>[A-Za-z_][\w.+-]*))""",
     re.VERBOSE,
 )
 
@@ -49,9 +49,8 @@ class _Parser:
             match = _TOKENS.match(text, position)
             if match is None or match.lastgroup is None:
                 position += len(text[position:]) - len(text[position:].lstrip())
-                raise self._fail(
-                    f"an expression must use names, numbers and * / ^ ( ); got {text[position]!r}.", position
-                )
+                message = f"an expression must use names, numbers and * / ^ ( ); got {text[position]!r}."
+                raise self._fail(f'{message} Quote other names: "drug A".', position)
             kind = match.lastgroup
             # a number stands only behind a power sign; elsewhere `2` may start nothing
             tokens.append(_Token(kind, match[kind], match.start(kind)))
@@ -90,20 +89,29 @@ class _Parser:
         return {name: value * power for name, value in exponents.items()}
 
     def _exponent(self, sign: _Token) -> float:
-        closing = self._next.kind == "op" and self._next.text == "("
-        if closing:
+        if self._next.text == "(":
             self._take()
+            value = self._number(sign)
+            if self._next.text == "/":
+                slash = self._take()
+                denominator = self._number(slash)
+                if denominator == 0:
+                    raise self._fail("a power must be finite; its denominator is 0.", slash.position + 1)
+                value /= denominator
+            if self._take().text != ")":
+                raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
+            return value
+        value = self._number(sign)
+        if self._next.text == "/" and self.tokens[self.at + 1].kind == "number":
+            raise self._fail("a fraction in a power must stand in parentheses, a^(1/2).", self._next.position)
+        return value
+
+    def _number(self, before: _Token) -> float:
         token = self._take()
         if token.kind != "number":
-            raise self._fail(
-                f"{sign.text} must be followed by a number; got {token.text or 'the end'!r}.", token.position
-            )
-        if closing and self._take().text != ")":
-            raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
-        numerator, _, denominator = token.text.partition("/")
-        if denominator and float(denominator) == 0:
-            raise self._fail("a power must be finite; its denominator is 0.", token.position)
-        return float(numerator) / float(denominator or 1)
+            found = repr(token.text or "the end")
+            raise self._fail(f"{before.text} must be followed by a number; got {found}.", token.position)
+        return float(token.text)
 
     def _atom(self) -> dict[str, float]:
         token = self._take()
@@ -118,6 +126,11 @@ class _Parser:
         if name not in self.conditions:
             raise self._fail(unknown_condition(name, self.conditions), token.position)
         return {name: 1.0}
+
+
+def quoted(name: str) -> str:
+    """Return a name as an expression writes it: in quotes unless it is plain."""
+    return name if re.fullmatch(r"[A-Za-z_][\w.+-]*", name) else f'"{name}"'
 
 
 def unknown_condition(name: str, conditions: Collection[str]) -> str:

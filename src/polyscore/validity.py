@@ -51,17 +51,33 @@ def composition_validity(
     if not parts:
         return Validity(False, None, "it is constant: all its exponents cancel")
     precisions = [_distinct(components_of(part).precision_at(alpha, sigma)[weights_of(part) > 0]) for part in parts]
-    scale = max(float(precision.abs().max()) for precision in precisions)
-    direction, rate = _worst_direction(precisions, exponents)
-    if rate < -_ZERO * scale:
-        return Validity(False, direction, f"its density grows along {_show(direction)} (decay rate {rate:.4g})")
-    if _bounded_below(precisions, exponents, _ZERO * scale):
+    # Definiteness does not depend on the units of the coordinates, but rounding does: give every axis the scale 1.
+    axes = _axis_scales(precisions, exponents)
+    direction, own_rate = _worst_direction(precisions, exponents)
+    precisions = [axes[:, None] * precision * axes for precision in precisions]
+    scaled, rate = _worst_direction(precisions, exponents)
+    if own_rate >= 0:
+        direction = _unit(axes * torch.tensor(scaled, dtype=torch.float64))
+    if rate < -_ZERO:
+        return Validity(False, direction, f"its density grows along {_show(direction)}")
+    if _bounded_below(precisions, exponents, _ZERO):
         return Validity(True, None, "it decays in every direction")
-    if rate <= _ZERO * scale and all(len(precision) == 1 for precision in precisions) and _gaussians(parts):
-        return Validity(False, direction, f"its density does not decay along {_show(direction)} (decay rate 0)")
+    if rate <= _ZERO and all(len(precision) == 1 for precision in precisions) and _gaussians(parts):
+        return Validity(False, direction, f"its density does not decay along {_show(direction)}")
     return Validity(
         None, direction, f"its tails could not be bounded; the slowest decay found is along {_show(direction)}"
     )
+
+
+def _axis_scales(precisions: Sequence[Tensor], exponents: Sequence[float]) -> Tensor:
+    """Return s with sum_a |w_a| max_k (s P_k s) of unit diagonal."""
+    pairs = zip(precisions, exponents, strict=True)
+    diagonals = [abs(w) * precision.diagonal(dim1=-2, dim2=-1).amax(0) for precision, w in pairs]
+    return torch.stack(diagonals).sum(0).rsqrt()
+
+
+def _unit(direction: Tensor) -> tuple[float, ...]:
+    return tuple((direction / direction.norm()).tolist())
 
 
 def _gaussians(parts: Sequence[Distribution]) -> bool:

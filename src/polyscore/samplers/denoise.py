@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -47,13 +48,19 @@ class Denoise:
         progress: Progress | None = None,
     ) -> Run:
         """Return `n` samples of the naive composition; the same bytes for the same seed and device."""
-        require(self.order == 1 or not q.schedule.ends_in_pure_noise, "order 2 (Heun)", "go with a finite drift",
-                q.schedule, "Use order=1, whose step is exact in the linear part.")  # fmt: skip
+        noise_end = isinstance(q, Composition) and q.schedule.ends_in_pure_noise
+        require(self.order == 1 or not noise_end, "order 2 (Heun)", "go with a finite drift at t = 1", repr(q),
+                "Use order=1, whose step is exact in the linear part.")  # fmt: skip
         settings = Settings(1, self.steps, self.churn, self.order, self.move, resampler=None)
         return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
 
 
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1; True is not one."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
 def check_common(steps: int, churn: float) -> None:
     """Check what every sampler takes."""
-    require(isinstance(steps, int) and steps >= 1, "steps", "be a whole number of at least 1", steps)
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
     require(0 <= churn < float("inf"), "churn", "be at least 0 and finite", churn, "1 is the SDE, 0 the ODE.")

@@ -13,7 +13,7 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import DegeneracyWarning, require
-from polyscore.samplers.denoise import check_common
+from polyscore.samplers.denoise import check_common, is_count
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import Balanced, Move, Published
 from polyscore.samplers.plan import Settings
@@ -51,7 +51,7 @@ class FeynmanKac:
 
     def __post_init__(self) -> None:
         check_common(self.steps, self.churn)
-        require(isinstance(self.particles, int) and self.particles >= 1, "particles (K)",
+        require(is_count(self.particles), "particles (K)",
                 "be a whole number of at least 1", self.particles)  # fmt: skip
         require(self.clip is None or self.clip > 0, "clip", "be positive or None", self.clip)
         require(0 <= self.threshold <= 1, "threshold", "be a share of K in [0, 1]", self.threshold)
@@ -92,7 +92,13 @@ class FeynmanKac:
 
 def _warn_of_improper_path(q: Composition) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
-    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
+    if (
+        not isinstance(q, Composition)
+        or not q.is_closed_form
+        or min(q.exponents.values(), default=1) > 0
+        or q.total <= 0
+        or q.validity().proper is False
+    ):
         return
     for t in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
         answer = q.validity(t)

@@ -59,11 +59,13 @@ def run(
     progress: Progress | None,
 ) -> Run:
     """Sample `n` swarms in chunks and collect the `Run`."""
+    require(isinstance(q, Composition), "what is sampled", "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]",
+            type(q).__name__)  # fmt: skip
     require(isinstance(n, Integral) and n >= 1, "n", "be a whole number of at least 1", n)
     n = int(n)
     require(max_particles is None or max_particles >= 1, "max_particles", "be at least 1", max_particles)
     like = torch.empty(0, dtype=dtype, device=device or q.family.device)
-    with torch.inference_mode():
+    with torch.no_grad():
         plan = make_plan(q, settings, seed, like)
         workers = _workers(plan, n)
         chunk = _chunk_swarms(plan, max_particles, n, workers)
@@ -146,7 +148,7 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
 
     def single_threaded(pair: tuple[int, int]) -> Run:
         torch.set_num_threads(1)
-        with torch.inference_mode():
+        with torch.no_grad():
             return _run_chunk(plan, *pair, counter)
 
     threads = torch.get_num_threads()

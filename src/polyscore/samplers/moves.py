@@ -38,9 +38,14 @@ class Rates(NamedTuple):
     across: Tensor
 
 
-def time_grid(steps: int) -> Tensor:
-    """Return `steps + 1` equal times from 1 to 0, the ends clamped into (0, 1), float64."""
-    return torch.linspace(1, 0, steps + 1, dtype=torch.float64).clamp(T_MIN, T_MAX)
+def time_grid(steps: int, pure_noise: bool = False) -> Tensor:
+    """Return `steps + 1` equal times from 1 to 0, the ends clamped into (0, 1), float64.
+
+    Where alpha(1) = 0 the first time stands half a step before 1: at 1 itself the score says nothing of the data, and
+    an error of a learned one would be multiplied by alpha_s / alpha_t without bound.
+    """
+    latest = 1 - 0.5 / steps if pure_noise else T_MAX
+    return torch.linspace(1, 0, steps + 1, dtype=torch.float64).clamp(T_MIN, latest)
 
 
 @dataclass(frozen=True)

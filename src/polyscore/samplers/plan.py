@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.distributions.components import components_of
 from polyscore.errors import ArgumentError, DegeneracyWarning, require
 from polyscore.fields import Field, prepare, row
 from polyscore.rng import Stream, block_size
@@ -125,7 +126,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor) -> Pl
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
     q.validity().require(repr(q))
-    times = time_grid(settings.steps)
+    times = time_grid(settings.steps, q.schedule.ends_in_pure_noise)
     _check_end(q, settings)
     if q.schedule.ends_in_pure_noise:
         steps = exact_linear_steps(q.schedule, times, q.total, settings.churn)
@@ -143,10 +144,18 @@ def _check_end(q: Composition, settings: Settings) -> None:
                 "Leave move= at its default.")  # fmt: skip
         return
     signal = q.schedule.alpha(torch.ones((), dtype=torch.float64)).item()
-    if signal > 0.05:
+    size = _size(q) if q.is_closed_form else 10.0
+    if signal * size > 0.5:
         warnings.warn(
-            f"the schedule should end in noise; {q.schedule} leaves alpha(1) = {signal:.3g} of the signal, which the "
-            "start N(0, I/W) ignores. Raise its last beta.",
+            f"the schedule should end in noise; {q.schedule} leaves alpha(1) = {signal:.3g} of the signal, and so "
+            f"{signal * size:.2g} of data of size {size:.3g}, which the start N(0, I/W) ignores. Standardise the data, "
+            "or raise the schedule's last beta.",
             DegeneracyWarning,
             stacklevel=6,
         )
+
+
+def _size(q: Composition) -> float:
+    """Return the largest |mean| or deviation of any component."""
+    parts = [components_of(q.distribution(name)) for name in q.conditions]
+    return max(max(part.means.abs().max().item(), part.variances.max().sqrt().item()) for part in parts)

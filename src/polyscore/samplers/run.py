@@ -51,7 +51,7 @@ class Run:
         return (torch.logsumexp(self.log_evidence.double(), 0) - count.log()).item()
 
     def warn_if_degenerate(self) -> None:
-        """Warn when the median swarm of 8 or more particles ends with a single ancestor and low ESS on the way."""
+        """Warn when the median swarm's effective sample size, of 8 particles or more, fell below 1.5 on the way."""
         particles = self.log_weights.shape[1]
         if particles < 8 or not len(self.ess):
             return

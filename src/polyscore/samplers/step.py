@@ -42,7 +42,7 @@ class State:
 def start(plan: Plan, first: int, stop: int) -> State:
     """Return the state at t = 1: pure noise, with the mass of the path there as evidence."""
     settings, q, like = plan.settings, plan.q, plan.like
-    scale = q.schedule.sigma(torch.ones((), dtype=torch.float64)).item()
+    scale = q.schedule.sigma(plan.times[0]).item()
     variance = settings.move.start_variance(q.total) * scale**2
     draw = plan.stream("start", (settings.particles, *plan.event), first, stop, normal=True)
     x = draw(0) * math.sqrt(variance)

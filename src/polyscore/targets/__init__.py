@@ -12,9 +12,11 @@ Every draw is seeded; a reference can be drawn again.
 
 from __future__ import annotations
 
+import warnings
+
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
-from polyscore.errors import require
+from polyscore.errors import DegeneracyWarning, require
 from polyscore.targets.base import Target
 from polyscore.targets.closed_form import ClosedForm
 from polyscore.targets.grid import Grid
@@ -33,13 +35,27 @@ def exact(q: Composition, method: str | None = None) -> Target:
     """
     q.validity().require(repr(q))
     gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
+    require(q.family.units is None, "an exact target", "be asked of members in their own units", "standardised ones",
+            "Build the family without units=.")  # fmt: skip
+    if method is None and not gaussian and q.event[0] <= 2:
+        grid = Grid(q)
+        if grid.coarseness < 0.5:
+            return grid
     if method is None:
-        method = "closed form" if gaussian else "grid" if q.event[0] <= 2 else _beyond_two(q)
+        method = "closed form" if gaussian else _beyond_two(q)
     kinds = {kind.method: kind for kind in (ClosedForm, Grid, Rejection, Importance, ProductImportance)}
     require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method))
     require(method != "closed form" or gaussian, "the closed form", "be asked of Gaussians", repr(q),
             "Leave method=None.")  # fmt: skip
-    return kinds[method](q)
+    target = kinds[method](q)
+    if isinstance(target, Grid) and target.coarseness >= 0.5:
+        warnings.warn(
+            f"a grid's cells should be narrower than the density's features; they are {target.coarseness:.2g} of the "
+            "narrowest deviation. Use method=None, which chooses another method here.",
+            DegeneracyWarning,
+            stacklevel=2,
+        )
+    return target
 
 
 def _beyond_two(q: Composition) -> str:

@@ -26,7 +26,14 @@ class Grid(Target):
         self.cells = cells or (200_000 if dim == 1 else 2000)
         self.low, self.high = self._box()
         self.width = (self.high - self.low) / self.cells
-        self.log_mass = q.log_density(self._centres()) + self.width.log().sum()
+        self.log_mass = torch.cat([q.log_density(part) for part in self._centres().split(1 << 20)])
+        self.log_mass += self.width.log().sum()
+
+    @property
+    def coarseness(self) -> float:
+        """Width of a cell over the narrowest deviation that the composition can have; below 1/2 the grid is exact."""
+        narrowest = tail_proposal(self.q).components.variances.min().sqrt()
+        return (self.width.max() / narrowest).item()
 
     def _box(self) -> tuple[Tensor, Tensor]:
         """Grow a box around the proposal until its rim holds nothing, then shrink it to what holds something."""
@@ -48,9 +55,17 @@ class Grid(Target):
             )
         kept = [inside.any(dim=tuple(j for j in range(density.ndim) if j != k)).nonzero() for k in range(density.ndim)]
         step = (high - low) / len(axes[0])
+        narrow_low, narrow_high = self._narrow_modes(proposal.means, deviation)
         first = torch.tensor([k.min().item() for k in kept], dtype=torch.float64)
         last = torch.tensor([k.max().item() for k in kept], dtype=torch.float64)
-        return low + (first - 1).clamp_min(0) * step, low + (last + 2).clamp_max(len(axes[0])) * step
+        coarse_low, coarse_high = low + (first - 1).clamp_min(0) * step, low + (last + 2).clamp_max(len(axes[0])) * step
+        return torch.minimum(coarse_low, narrow_low), torch.maximum(coarse_high, narrow_high)
+
+    def _narrow_modes(self, means: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a box around the component means that hold density: the coarse look may miss a narrow one."""
+        density = self.q.log_density(means)
+        held = density > density.max() - 45
+        return (means - 8 * deviation)[held].amin(0), (means + 8 * deviation)[held].amax(0)
 
     def _coarse(self, low: Tensor, high: Tensor, cells: int = 300) -> tuple[Tensor, list[Tensor]]:
         ticks = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells

@@ -49,6 +49,11 @@ class Rejection(Target):
         for batch in itertools.count():
             x = self.proposal.sample(max(4 * n, 10_000), seed=sub_seed(seed, batch), dtype=torch.float64)
             log_ratio = self.q.log_density(x) - self.proposal.log_prob(x) - self.log_bound
+            if not bool((log_ratio < 1e-9).all()):
+                raise ArgumentError(
+                    f"rejection must have a bound that holds; a draw of {self.q!r} exceeds it by a factor of "
+                    f'{math.exp(log_ratio.max().item()):.3g}. Use method="importance", and please report this.'
+                )
             u = torch.rand(len(x), generator=generator(seed, "accept", batch), dtype=torch.float64)
             kept.append(x[u.log() < log_ratio])
             if sum(map(len, kept)) >= n:
@@ -104,12 +109,16 @@ def _log_ratio_bound(above: Distribution, below: Distribution) -> float | None:
         same = [j for j in range(bottom.count) if _same_component(top, k, bottom, j)]
         if not same or not bottom_weights[same].sum() > 0:
             return None
-        worst = max(worst, math.log(top_weights[k] / bottom_weights[same].sum()))
+        # A component written twice weighs the sum of both, above and below.
+        twins = [j for j in range(top.count) if _same_component(top, k, top, j)]
+        worst = max(worst, math.log(top_weights[twins].sum() / bottom_weights[same].sum()))
     return worst
 
 
 def _same_component(a: Components, k: int, b: Components, j: int) -> bool:
-    return torch.equal(a.means[k], b.means[j]) and torch.allclose(a.covariances[k], b.covariances[j], rtol=1e-12)
+    return torch.equal(a.means[k], b.means[j]) and torch.allclose(
+        a.covariances[k], b.covariances[j], rtol=1e-12, atol=0
+    )
 
 
 def _log_peak(distribution: Distribution) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 from polyscore.algebra import Family
 from polyscore.checkpoints import Checkpoint
 from polyscore.distributions.learned import Ensemble
-from polyscore.errors import PolyscoreError, require
+from polyscore.errors import DegeneracyWarning, PolyscoreError, require
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.rng import derive
@@ -94,12 +95,27 @@ def fit_many(
         check_file(checkpoint, (".safetensors",))
     recipe = _recipe(recipe, options)
     pools = stack_pools(datasets, recipe.standardise)
+    _warn_of_large_data(pools, recipe)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     trainer = Trainer(pools, seeds, recipe, where)
     keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
     keeper.resume(trainer)
     _train(trainer, keeper, checkpoint_every, seconds, progress)
     return _families(trainer, pools)
+
+
+def _warn_of_large_data(pools: Pools, recipe: Recipe) -> None:
+    """Warn where the schedule cannot turn the data into noise: a sampler then starts from the wrong place."""
+    real = torch.arange(pools.points.shape[2]) < pools.sizes[..., None]
+    size = pools.points[real].square().mean(0).sqrt().max().item()
+    left = size * recipe.schedule.alpha(torch.ones((), dtype=torch.float64)).item()
+    if left > 0.5:
+        warnings.warn(
+            f"data should be small against the schedule's noise; theirs is {size:.3g}, of which {left:.2g} is left at "
+            "t = 1. Pass standardise=True.",
+            DegeneracyWarning,
+            stacklevel=4,
+        )
 
 
 def _recipe(recipe: Recipe | None, options: dict[str, Any]) -> Recipe:

@@ -1,0 +1,120 @@
+"""Cases that went wrong once: repeated components, narrow modes, far-apart units, energy models, large data."""
+
+import warnings
+
+import pytest
+import torch
+
+import polyscore as ps
+from polyscore.errors import ArgumentError, DegeneracyWarning
+
+
+def test_rejection_counts_a_component_that_is_written_twice():
+    """The share beyond x_0 = 3 against importance sampling; 20,000 draws each, a false alarm in 1e-6."""
+    m = [[0.0, 0, 0], [0.0, 0, 0], [6.0, 0, 0]]
+    p = ps.Family({"a": ps.Mixture(m, 1.0, [0.45, 0.45, 0.1]), "b": ps.Mixture(m, 1.0, [0.1, 0.1, 0.8]),
+                   "c": ps.Mixture([m[0], m[2]], 1.0, [0.5, 0.5])})  # fmt: skip
+    q = p["a"] * p["b"] / p["c"]
+    assert ps.exact(q).method == "rejection"
+    shares = [
+        (ps.exact(q, method).sample(20_000, seed=1)[:, 0] > 3).float().mean() for method in ("rejection", "importance")
+    ]
+    assert abs(shares[0] - shares[1]) < 0.03
+    assert ps.exact(q, "rejection").log_evidence == pytest.approx(ps.exact(q, "importance").log_evidence, abs=0.02)
+
+
+@pytest.mark.parametrize("variance", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_narrow_modes_are_not_lost_between_cells(variance):
+    p = ps.Family({"a": ps.Mixture([[-10.0, 0.0], [10.03, 0.05]], cov=variance)})
+    target = ps.exact(p["a"])
+    assert target.log_evidence == pytest.approx(0, abs=0.01)
+    draws = target.sample(4000, seed=2).double()
+    right = draws[draws[:, 0] > 0]
+    # 2000 draws a mode: 10 % is more than four standard errors of a variance, and of the share
+    assert right[:, 1].var().item() == pytest.approx(variance, rel=0.15)
+    assert len(right) / 4000 == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_grid_that_is_too_coarse_says_so():
+    p = ps.Family({"a": ps.Mixture([[-10.0, 0.0], [10.0, 0.0]], cov=1e-6)})
+    with pytest.warns(DegeneracyWarning, match="cells"):
+        ps.exact(p["a"], "grid")
+
+
+@pytest.mark.parametrize("cov", [[1e-6, 1e6], [1e8, 1.0], [1e-10, 1e-3, 1e7]])
+def test_axes_of_far_apart_units_are_proper(cov):
+    p = ps.Family({"a": ps.Gaussian(cov=cov), "b": ps.Gaussian(cov=[10 * c for c in cov])})
+    assert p["a"].validity().proper is True
+    assert (p["a"] * p["a"] / p["b"]).validity().proper is True
+    assert (p["b"] / p["a"]).validity().proper is False
+    assert ps.exact(p["a"]).log_evidence == pytest.approx(0, abs=1e-6)
+
+
+def test_integers_and_wrong_shapes_are_refused():
+    q = ps.Family({"a": ps.Gaussian(cov=2.0)})["a"]
+    for x in (torch.ones(5, 2, dtype=torch.long), torch.ones(5, 3), [[0.0, 0.0]]):
+        with pytest.raises(ArgumentError):
+            q.score(x, 0.5)
+
+
+def test_an_energy_model_can_be_sampled_and_its_samples_trained_on():
+    schedule = ps.VP()
+
+    def score(x, t):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(-0.5 * x.square().sum(), x)[0]
+
+    p = ps.Family({"a": ps.Learned(score, (2,), schedule, prediction="score")})
+    samples = ps.Denoise(steps=50).sample(p["a"], 200, seed=0).samples
+    torch.nn.Linear(2, 1)(samples).sum().backward()
+    samples.add_(1)
+    assert samples.isfinite().all()
+
+
+def test_data_that_dwarfs_the_noise_is_warned_of():
+    p = ps.Family({"a": ps.Gaussian(mean=[1000.0, 0.0])})
+    with pytest.warns(DegeneracyWarning, match="Standardise"):
+        ps.Denoise(steps=20).sample(p["a"], 10)
+
+
+def test_training_on_data_that_dwarfs_the_noise_is_warned_of():
+    x = 1000 * torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(DegeneracyWarning, match="standardise"):
+        ps.fit({"a": x}, steps=1, width=8)
+    ps.fit({"a": x}, steps=1, width=8, standardise=True)  # no warning, which would be an error here
+
+
+def test_numbers_of_numpy_are_numbers():
+    import numpy as np
+
+    p = ps.Family({"a": ps.Gaussian()})
+    assert (p["a"] ** np.float32(0.5)).exponents == {"a": 0.5}
+    assert ps.FeynmanKac(particles=np.int64(2), steps=np.int64(5)).sample(p["a"], np.int64(3)).samples.shape == (3, 2)
+    with pytest.raises(ArgumentError, match="composition"):
+        ps.Denoise().sample(p, 2)  # a family is not one
+
+
+@pytest.mark.parametrize("schedule", [ps.LinearFlow(), ps.Cosine(), ps.DDPM(zero_snr=True)])
+def test_a_small_error_of_a_learned_score_stays_small_at_the_noise_end(schedule):
+    """A noise prediction off by 0.02 moves the mean by little; it was multiplied by alpha_s / alpha_t = 200 once."""
+    exact = ps.Gaussian()
+
+    def eps(x, t):
+        alpha, sigma = schedule.alpha(t), schedule.sigma(t)
+        return -sigma[:, None] * exact.score(x, alpha, sigma) + 0.02
+
+    p = ps.Family({"a": ps.Learned(eps, (2,), schedule)})
+    for churn in (0.0, 1.0):
+        samples = ps.Denoise(steps=200, churn=churn).sample(p["a"], 2000, seed=0).samples
+        assert samples.mean().abs() < 0.5
+        assert samples.std().item() == pytest.approx(1, abs=0.1)
+
+
+def test_no_warning_for_the_settings_of_the_paper():
+    from polyscore.experiments.papers.settings import SETTINGS, setting
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in SETTINGS:
+            ps.FeynmanKac.published(4, steps=20).sample(ps.base_composition(setting(name)), 20)
