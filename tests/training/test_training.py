@@ -573,6 +573,7 @@ def test_the_result_of_a_last_step_that_diverges_is_refused():
         assert bool(p["c0"].score(torch.ones(2, 2), 0.5).isfinite().all()), "a family with infinite scores came back"
 
 
+@pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")  # data of 1e30 is warned of, as it should be
 def test_one_diverging_model_is_named_among_many(monkeypatch):
     good, bad = data(1), data(2, scale=1e30)
     with pytest.raises(DivergenceError, match="network 1"):
