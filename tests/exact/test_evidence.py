@@ -92,7 +92,7 @@ def test_the_papers_move_is_right_too(exponents):
 
 
 def test_the_published_sign_and_start_are_wrong_away_from_one():
-    """FACTS.md: 11.2 instead of 1.2 for such exponents; documented here so that nobody "fixes" `published` quietly."""
+    """11.2 instead of 1.2 was seen for such exponents; documented here so that nobody "fixes" `published` quietly."""
     q = compose(gaussian_family(2), **EXPONENTS["2,-.5"])
     run = ps.FeynmanKac.published(particles=4096, steps=1000, clip=None).sample(q, 1, seed=4)
     assert abs(run.log_evidence.item() - closed_form(q)[2]) > 1
