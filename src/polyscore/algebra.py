@@ -265,13 +265,13 @@ class Composition:
 
     def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
-        scores, weights = self.scores(x, t), list(self.exponents.values())
+        scores, exponents = self.scores(x, t), list(self.exponents.values())
         t = self._time(t, x)
         axes = tuple(range(-len(self.event), 0))
-        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, weights, len(self.event))
+        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, exponents, len(self.event))
         if self.total == 1:
             return rate
-        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, weights)).sum(axes)
+        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, exponents)).sum(axes)
 
     def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
         """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""

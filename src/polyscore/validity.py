@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.distributions.base import Distribution
 from polyscore.distributions.components import components_of, weights_of
+from polyscore.distributions.distribution import Distribution
 from polyscore.errors import ImproperError
 
 _ZERO = 1e-10

@@ -1,6 +1,6 @@
 """Distributions with closed forms at every noise level."""
 
-from polyscore.distributions.base import Distribution
+from polyscore.distributions.distribution import Distribution
 from polyscore.distributions.gaussian import Gaussian
 from polyscore.distributions.mixture import Mixture
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from polyscore.distributions.base import Distribution, Scale
+from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import ArgumentError, require
 
 

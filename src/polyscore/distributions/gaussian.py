@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.distributions.base import Distribution, Scale
 from polyscore.distributions.components import Components, as_float64, eigen
+from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import require
 from polyscore.rng import generator
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.distributions.base import Distribution, Scale
 from polyscore.distributions.components import Components, as_float64
+from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import require
 from polyscore.rng import generator
 

@@ -17,11 +17,11 @@ import warnings
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
 from polyscore.errors import DegeneracyWarning, require
-from polyscore.targets.base import Target
 from polyscore.targets.closed_form import ClosedForm
 from polyscore.targets.grid import Grid
 from polyscore.targets.importance import Importance, ProductImportance
 from polyscore.targets.rejection import Rejection, rejection_plan
+from polyscore.targets.target import Target
 
 __all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Target", "exact"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
 from polyscore.distributions.components import components_of
-from polyscore.targets.base import Target, symmetric
+from polyscore.targets.target import Target, symmetric
 
 
 class ClosedForm(Target):

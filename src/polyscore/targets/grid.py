@@ -10,8 +10,8 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.errors import ArgumentError, require
 from polyscore.rng import generator
-from polyscore.targets.base import Target
 from polyscore.targets.importance import tail_proposal
+from polyscore.targets.target import Target
 
 
 class Grid(Target):

@@ -16,7 +16,7 @@ from polyscore.distributions.components import components_of, weights_of
 from polyscore.errors import ArgumentError, DegeneracyWarning, require
 from polyscore.rng import generator
 from polyscore.smc import Systematic
-from polyscore.targets.base import Target, sub_seed, symmetric
+from polyscore.targets.target import Target, sub_seed, symmetric
 
 _LOW_ESS = 500
 _MOST_COMBINATIONS = 20_000

@@ -14,7 +14,7 @@ from polyscore.distributions import Distribution
 from polyscore.distributions.components import Components, components_of, weights_of
 from polyscore.errors import ArgumentError, require
 from polyscore.rng import generator
-from polyscore.targets.base import Target, sub_seed
+from polyscore.targets.target import Target, sub_seed
 
 
 class Rejection(Target):
