@@ -19,26 +19,29 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import plain
 import torch
 from torch import Tensor, nn
 
 import polyscore as ps
+from polyscore.nn import kernels
 
 GAUSSIANS = {"a1": ps.Gaussian(cov=[10, 1]), "a2": ps.Gaussian(cov=[1, 10]), "base": ps.Gaussian(cov=1.0)}
 
 
-def timed(work: Callable[[], object], repeats: int = 1) -> float:
-    """Median seconds, device work included."""
-    seconds = []
+def timed(*works: Callable[[], object], repeats: int = 1) -> list[float]:
+    """Median seconds of each, device work included, in turns: a machine that slows down slows all of them."""
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
-        _sync()
-        start = time.perf_counter()
-        work()
-        _sync()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+        for work, column in zip(works, seconds, strict=True):
+            _sync()
+            start = time.perf_counter()
+            work()
+            _sync()
+            column.append(time.perf_counter() - start)
+    return [statistics.median(column) for column in seconds]
 
 
 def _sync() -> None:
@@ -96,10 +99,14 @@ def training_rows(device: str, small: bool, full: bool) -> list[dict[str, object
     sizes = [100, 1000, 10_000]
     datasets = [_data(sizes[m % 3], seed=m) for m in range(models)]
     plain_training(datasets[2], 20, device)
-    one = timed(lambda: plain_training(datasets[2], probe, device)) / probe
-    set_up = timed(lambda: ps.fit_many(datasets, range(models), device=device, steps=20))
     steps = 20_000 if full else probe
-    ours = timed(lambda: ps.fit_many(datasets, range(models), device=device, steps=steps))
+    one, set_up, ours = timed(
+        lambda: plain_training(datasets[2], probe, device),
+        lambda: ps.fit_many(datasets, range(models), device=device, steps=20),
+        lambda: ps.fit_many(datasets, range(models), device=device, steps=steps),
+        repeats=3 if small else 1,
+    )
+    one /= probe
     ours = ours / steps if full else max(ours - set_up, 1e-9) / (steps - 20)
     parameters = 6 * 512 + 3 * 512 * 512 + 2 * 512
     floor = models * 6 * parameters * 510 / 395e12
@@ -113,7 +120,7 @@ def training_rows(device: str, small: bool, full: bool) -> list[dict[str, object
 
 def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
     """Seconds of one cell at every K."""
-    swarms, steps, counts = (500, 50, (1, 4, 16)) if small else (5000, 500, (1, 4, 16, 64, 256))
+    swarms, steps, counts = (500, 20, (1, 4, 16)) if small else (5000, 500, (1, 4, 16, 64, 256))
     family = ps.fit(_data(10_000, 0), device=device, steps=20)
     q = family["a1"] * family["a2"] / family["base"]
     scores = plain_scores(plain_network(device))
@@ -122,24 +129,54 @@ def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
         sampler = ps.FeynmanKac.published(particles, steps=steps)
         # An untrained model sends particles anywhere; only its cost matters here, so keep the first cell as warm-up.
         sampler.sample(q, swarms, seed=0, device=device)
-        ours = timed(lambda s=sampler: s.sample(q, swarms, seed=1, device=device), repeats=3 if particles < 64 else 1)
         floor = 2 * 3 * swarms * particles * 3 * 512 * 512 * steps / 790e12
         # Every plain step costs the same: at large K a tenth of them suffices.
         shorter = 10 if particles >= 64 else 1
-        base = timed(partial(plain_cell, scores, swarms, particles, steps // shorter, device))
+        base, ours = timed(
+            partial(plain_cell, scores, swarms, particles, steps // shorter, device),
+            partial(sampler.sample, q, swarms, seed=1, device=device),
+            repeats=5 if small else 3 if particles < 16 else 1,
+        )
         base *= shorter
         scaled = f" ({steps // shorter} of {steps} steps, scaled)" if shorter > 1 else ""
         rows.append(_row(f"sample K = {particles}, plain{scaled}", base))
         rows.append(_row(f"sample K = {particles}, ours", ours, base / ours, None if small else floor))
+        if particles == 256:
+            rows.append(other_work_row(particles, ours))
     return rows
+
+
+class Silent:
+    """Stands for the network's kernels: hands out noise that is there already, at no cost."""
+
+    def __init__(self, conditions: int) -> None:
+        self.conditions, self.answers = conditions, dict[tuple[int, ...], Tensor]()
+
+    def half_offsets(self, offsets: Tensor) -> Tensor:
+        return offsets
+
+    def noise(self, x: Tensor, half_offset: Tensor) -> Tensor:
+        if x.shape not in self.answers:
+            self.answers[x.shape] = torch.randn(self.conditions, *x.shape, device=x.device)
+        return self.answers[x.shape]
+
+
+def other_work_row(particles: int, cell_seconds: float) -> dict[str, object]:
+    """Seconds of a cell without its network: moves, residual, resampling, bookkeeping."""
+    family = ps.fit(_data(100, 0), device="cuda", steps=2)
+    q = family["a1"] * family["a2"] / family["base"]
+    sampler, silent = ps.FeynmanKac.published(particles), Silent(3)
+    with mock.patch.object(kernels, "fuse", lambda network, device: silent):
+        sampler.sample(q, 5000, seed=0, device="cuda")
+        [seconds] = timed(partial(sampler.sample, q, 5000, seed=1, device="cuda"), repeats=3)
+    return _row(f"K = {particles} without its network ({100 * seconds / cell_seconds:.0f} % of the cell)", seconds)
 
 
 def metric_rows(device: str) -> list[dict[str, object]]:
     x, y = torch.randn(5000, 2, device=device), torch.randn(5000, 2, device=device)
     ps.sliced_wasserstein(x, y)
     ps.mmd2(x, y)
-    sw2 = timed(lambda: ps.sliced_wasserstein(x, y, seed=1), repeats=5)
-    mmd = timed(lambda: ps.mmd2(x, y), repeats=5)
+    sw2, mmd = timed(lambda: ps.sliced_wasserstein(x, y, seed=1), lambda: ps.mmd2(x, y), repeats=5)
     return [_row("sliced W2, 5000 against 5000", sw2), _row("MMD^2, 5000 against 5000", mmd)]
 
 

@@ -18,7 +18,7 @@ import torch
 from polyscore.experiments.cells import Cell, Protocol
 from polyscore.experiments.compute import compute, model_of, train
 
-CASES = (("gaussian-factorized-ood", (1, 4, 16)),)
+CASES = (("gaussian-factorized-ood", (1, 4, 16)), ("mixture-id", (1, 4)))
 
 
 def row(name: str, particles: int, pairs: list[tuple[float, float]]) -> str:

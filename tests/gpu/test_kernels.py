@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+from torch.nn.functional import silu
 
 from polyscore.nn import kernels
 from polyscore.nn.mlp import ScoreNetwork, StackedMLP, matmul_precision
@@ -54,7 +55,23 @@ def chosen(net):
 every_kernel = pytest.mark.parametrize("kernel", [layered, chosen])
 
 
+def in_halves(net, x, offset):
+    """The eager network on operands rounded as the kernels round them, and the norm that an output of independent
+    weights would have on average."""
+    x, offset = x.double(), offset.double()
+    h = silu(x @ net.first.double() + offset[:, None]).half().double()
+    for weight, bias in zip(net.hidden, net.hidden_biases, strict=True):
+        h = silu(h @ weight.half().double() + bias).half().double()
+    usual = (h.square() @ net.last.double().square()).sum().sqrt().item()
+    return h @ net.last.half().double() + net.last_bias, usual
+
+
 def compare(kernel, batch, conditions, dim, width, depth, shared, seed=0):
+    """To 1e-3 of the output's norm, exactly of what halves can say; of float32's norm, or the usual one if larger.
+
+    A single output column may cancel: perfect arithmetic on fp16 operands is then off by up to 5e-3 of what is left,
+    beyond 1e-3 in 2 to 12 of 100 fresh networks of one column, and by less than 1e-3 of the usual norm in all.
+    """
     net = network(conditions, dim, width, depth, shared, seed)
     source = torch.Generator("cuda").manual_seed(seed)
     x = 3 * torch.randn(batch, dim, generator=source, device="cuda")
@@ -67,7 +84,9 @@ def compare(kernel, batch, conditions, dim, width, depth, shared, seed=0):
         assert got.shape == exact.shape == (conditions, batch, dim)
         assert got.dtype == torch.float32
         assert bool(got.isfinite().all())
-        assert ((got - exact).norm() / exact.norm()).item() <= 1e-3
+        halves, usual = in_halves(net, x, offset)
+        assert (got - halves).norm().item() <= 1e-3 * halves.norm().item()
+        assert (got - exact).norm().item() <= 1e-3 * max(exact.norm().item(), usual)
         assert torch.equal(got, fused.noise(x, half))  # the same bytes again
 
 
