@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,8 +20,8 @@ from torch import Tensor, nn
 from polyscore.errors import require
 from polyscore.rng import generator
 
-# Rows evaluated through all layers before the next: few enough for the cache, enough for the products.
-_CACHED_ROWS = 4096
+# Rows a CPU takes through all layers before the next: 48 MB of activations at the paper's width.
+_ROWS_AT_ONCE = 24576
 
 # The names of a ScoreNetwork's parameters: one of each, and one of each a hidden layer.
 _SINGLE, _PAIR = ("time", "first", "constant", "last", "last_bias"), ("hidden", "hidden_bias")
@@ -216,15 +217,26 @@ class ScoreNetwork:
         Args:
             precision: dtype of the hidden layers' operands; sums stay in float32. None is float32 throughout.
         """
-        if not x.is_cuda and len(x) > _CACHED_ROWS:
-            # All layers of a few rows before the next: their activations stay in the cache.
-            parts = [self.noise(rows, offset, precision) for rows in x.split(_CACHED_ROWS)]
-            return torch.cat(parts, dim=1)
+        if not x.is_cuda and precision is None and not x.requires_grad:
+            return self._noise_in_place(x, offset)
         h = self._activate((x @ self.first).add(offset[:, None]))
         low = precision or h.dtype
         for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
             h = self._activate(_affine(h.to(low), weight.to(low), bias))
         return _affine(h, self.last, self.last_bias)
+
+    def _noise_in_place(self, x: Tensor, offset: Tensor) -> Tensor:
+        """The same on a CPU, in memory kept between calls: fresh pages for each layer cost a fifth of the time."""
+        out = torch.empty(self.conditions, *x.shape, dtype=x.dtype)
+        count = max(1, _ROWS_AT_ONCE // self.conditions)
+        for rows, target in zip(x.split(count), out.split(count, dim=1), strict=True):
+            h, spare = _scratch((self.conditions, len(rows), self.width), x.dtype)
+            first = self.first.expand(self.conditions, -1, -1)
+            h = self._activate(torch.baddbmm(offset[:, None], rows.expand(self.conditions, -1, -1), first, out=h))
+            for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
+                h, spare = self._activate(_affine(h, weight, bias, out=spare)), h
+            target.copy_(_affine(h, self.last, self.last_bias))
+        return out
 
     def _activate(self, z: Tensor) -> Tensor:
         """Return the activation, in place where that is possible."""
@@ -243,10 +255,23 @@ class ScoreNetwork:
         return _affine(h, self.last, self.last_bias).view(self.conditions, *x.shape)
 
 
-def _affine(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+_kept = threading.local()
+
+
+def _scratch(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return two blocks of this thread's own memory, with whatever was left in them."""
+    size = math.prod(shape)
+    blocks = getattr(_kept, "blocks", None)
+    if blocks is None or blocks[0].dtype != dtype or len(blocks[0]) < size:
+        blocks = _kept.blocks = (torch.empty(size, dtype=dtype), torch.empty(size, dtype=dtype))
+    return blocks[0][:size].view(shape), blocks[1][:size].view(shape)
+
+
+def _affine(h: Tensor, weight: Tensor, bias: Tensor, out: Tensor | None = None) -> Tensor:
     """h @ weight + bias in float32, whatever the operands; a shared weight makes one tall product of all conditions."""
     if h.dtype != bias.dtype:
         return (h @ weight).float().add_(bias)
     if len(weight) == 1:
-        return torch.addmm(bias[0, 0], h.reshape(-1, h.shape[-1]), weight[0]).view(*h.shape[:-1], -1)
-    return torch.baddbmm(bias, h, weight)
+        flat = None if out is None else out.view(-1, weight.shape[-1])
+        return torch.addmm(bias[0, 0], h.reshape(-1, h.shape[-1]), weight[0], out=flat).view(*h.shape[:-1], -1)
+    return torch.baddbmm(bias, h, weight, out=out)
