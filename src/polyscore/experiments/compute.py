@@ -115,19 +115,19 @@ def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
     """
     method = _method(cell, protocol)
     if method == "product importance":
-        return _shared_reference(cell.setting, cell.run, protocol)
+        return _shared_reference(cell.setting, protocol.first_seed + cell.run, protocol.swarms)
     return exact(target_of(cell, setting(cell.setting)), method).sample(
         protocol.swarms, _seed(cell, protocol, "reference")
     )
 
 
 @lru_cache(maxsize=64)
-def _shared_reference(name: str, run: int, protocol: Protocol) -> Tensor:
+def _shared_reference(name: str, seed: int, count: int) -> Tensor:
     source = exact(base_composition(setting(name)), "product importance")
     for attempt in range(10):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DegeneracyWarning)
-            points = source.sample(protocol.swarms, derive(protocol.first_seed + run, name, "reference", attempt))
+            points = source.sample(count, derive(seed, name, "reference", attempt))
         if source.ess >= _LOW_ESS:
             break
     return points
