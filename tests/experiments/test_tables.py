@@ -14,12 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from polyscore.experiments import formats, papers
-from polyscore.experiments.agreement import Pair, agreement, pairs
+from polyscore.experiments import figures, formats, papers, samples
+from polyscore.experiments.agreement import Pair, agreement, claims, pairs
 from polyscore.experiments.cells import Cell, Experiment, Protocol
 from polyscore.experiments.papers import Published
-from polyscore.experiments.report import write_report
+from polyscore.experiments.report import _whole, write_report
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import Entry, Table, combined, is_papers, table, tables, z_score
 from small import PROTOCOL, experiment, filled
@@ -100,6 +101,45 @@ def test_separate_and_conditional_are_paired(tmp_path: Path) -> None:
     assert found[0].z == pytest.approx(1 / math.sqrt(2 * 1.25 / 4))
     assert Pair("x", "a1", 1, "sw2", (1.0,), ()).z is None
     assert "| gaussian-factorized-id | a1 | 1 | 2.5000 ± 1.1180 (4) |" in formats.markdown_pairs(found)
+
+
+def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:
+    def value(cell: Cell) -> float:
+        composed = {True: 3.0, False: 1.0}[cell.setting.endswith("ood")]
+        separate = composed if cell.target == "composition" else 1.5
+        return (separate if cell.models == "separate" else 1.0) + 0.1 * cell.run
+
+    every, store = invented(tmp_path, value)
+    alone, inside, outside = claims(pairs(every, store))
+    assert alone.startswith("a condition alone: SW2 of separate models is 1.43 times") and "(median of 18)" in alone
+    assert "worse by more than 3 standard errors in 18, better in 0" in alone
+    assert "is 1.00 times" in inside and "errors in 0, better in 0" in inside
+    assert "is 2.74 times" in outside and "(median of 15)" in outside and "errors in 15, better in 0" in outside
+    assert claims([]) == []
+
+
+def test_figure_one_takes_its_learned_row_from_the_store(tmp_path: Path) -> None:
+    every, store = papers.load("gaussian-factorized-ood-conditional"), Store(tmp_path)
+    wanted = [Cell(every.setting, "conditional", 10_000, 0, 1, name) for name in ("a1", "a2", "base")]
+    wanted += [Cell(every.setting, "conditional", 10_000, 0, k) for k in (1, 16)]
+    for mark, cell in enumerate(wanted):
+        assert figures.stored_row([every], store) is None
+        samples.save(store, cell, every.protocol, torch.full((5, 2), float(mark)))
+    row = figures.stored_row([every], store)
+    assert row is not None and "10000" in row.origin
+    assert [points[0, 0].item() for points in (*row.sources, *row.composed)] == [0, 1, 2, 3, 4]
+
+
+def test_the_cost_of_all_cells_is_computed_from_the_gpus_pace(tmp_path: Path) -> None:
+    every, store = dataclasses.replace(papers.load("mixture-id-conditional"), runs=2), Store(tmp_path)
+    with store.writing():
+        for cell in every.cells():
+            slow = {"device": "cpu", "seconds": 1000.0} if cell.run else {"device": "NVIDIA H200", "seconds": 1.0}
+            store.add(cell, every.protocol, {"sw2": 1.0, "mmd2": 1.0}, {**slow, "train_seconds": 0.5})
+    records = list(store.records.values())
+    assert _whole(every, records) == pytest.approx(len(list(every.cells())) * 1.5 / 60)
+    assert _whole(every, [r for r in records if r.about["device"] == "cpu"]) is None
+    assert _whole(every, [r for r in records if r.cell.particles != 64]) is None
 
 
 def test_missing_cells_are_dashes_everywhere(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from polyscore.experiments.cells import COMPOSITION, Experiment
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import METRICS, Entry, Table, values
+from polyscore.experiments.tables import BEYOND, METRICS, SYMBOLS, Entry, Table, values
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Agreement:
     def sentence(self) -> str:
         """Return the result as a sentence."""
         if self.share is None:
-            return f"{self.metric}: none of {self.published} published cells can be compared yet"
+            return f"{SYMBOLS[self.metric]}: none of {self.published} published cells can be compared yet"
         within = self.compared - len(self.beyond)
         return (
-            f"{self.metric}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 combined "
-            f"standard errors; {self.published} published"
+            f"{SYMBOLS[self.metric]}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 "
+            f"combined standard errors; {self.published} published"
         )
 
 
@@ -77,6 +77,30 @@ class Pair:
         spread = [statistics.pvariance(v) / len(v) for v in (self.conditional, self.separate)]
         difference = statistics.fmean(self.separate) - statistics.fmean(self.conditional)
         return difference / math.sqrt(sum(spread)) if sum(spread) else None
+
+
+def claims(found: Sequence[Pair]) -> list[str]:
+    """Return appendix E's claim as sentences: conditions alone, then compositions in and out of distribution."""
+    known = [pair for pair in found if pair.z is not None]
+    groups = {
+        "a condition alone": [pair for pair in known if pair.target != COMPOSITION],
+        "the composition, in distribution": [pair for pair in known if _is_composed(pair, "id")],
+        "the composition, out of distribution": [pair for pair in known if _is_composed(pair, "ood")],
+    }
+    return [_claim(name, group) for name, group in groups.items() if group]
+
+
+def _is_composed(pair: Pair, where: str) -> bool:
+    return pair.target == COMPOSITION and pair.setting.endswith(f"-{where}")
+
+
+def _claim(name: str, group: Sequence[Pair]) -> str:
+    ratios = [statistics.fmean(pair.separate) / statistics.fmean(pair.conditional) for pair in group]
+    worse, better = (sum(sign * (pair.z or 0.0) > BEYOND for pair in group) for sign in (1, -1))
+    return (
+        f"{name}: {SYMBOLS[group[0].metric]} of separate models is {statistics.median(ratios):.2f} times that of the "
+        f"conditional one (median of {len(group)}); worse by more than 3 standard errors in {worse}, better in {better}"
+    )
 
 
 def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") -> list[Pair]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,13 +18,15 @@ from polyscore.experiments.cells import ANALYTIC, Cell, Experiment
 from polyscore.experiments.compute import reference_of
 from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Entry, Table
+from polyscore.experiments.tables import SYMBOLS, Entry, Table
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FIGURE_ONE = "gaussian-factorized-ood"
+_CONDITIONS, _CORRECTED, _POINTS = ("a1", "a2", "base"), 16, 1500
 _COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN)
 
 
@@ -32,7 +34,7 @@ def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
     """Save SW2 (or another metric) against K, one panel a table: lines are ours, open marks the published values."""
     widths = [3.6] * min(2, len(tables))
     rows = -(-len(tables) // len(widths))
-    with plots.Panels(path, widths, 2.9 * rows, rows=rows) as (figure, axes):
+    with plots.Panels(path, widths, 3.1 * rows, rows=rows) as (figure, axes):
         for axis, table in zip(axes, tables, strict=False):
             _curves(axis, table)
         for axis in axes[len(tables) :]:
@@ -42,15 +44,19 @@ def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
 
 
 def _curves(axis: Axes, table: Table) -> None:
+    from matplotlib.ticker import LogLocator
+
     for index, (size, colour) in enumerate(zip(table.columns, _COLOURS, strict=False)):
         column = [row[index] for row in table.rows.values()]
         label = f"N = {size}" if size else "analytic"
         _curve(axis, column, colour, label, 1 + 0.04 * (index - 1.5))
     axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label="published ± std")
-    axis.set(xscale="log", yscale="log", xlabel="K", title=f"{table.title}, {table.models}")
-    axis.set_ylabel({"sw2": "SW2", "mmd2": "MMD²"}[table.metric])
+    axis.set(xscale="log", yscale="log", xlabel="K", title=f"{table.title}\n{table.models} models")
+    axis.set_ylabel(SYMBOLS[table.metric])
     axis.set_xticks(list(table.rows), [str(k) for k in table.rows])
     axis.minorticks_off()
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")
 
 
 def _curve(axis: Axes, column: list[Entry], colour: str, label: str, shift: float) -> None:
@@ -110,56 +116,68 @@ def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: 
     axis.set_aspect("equal")
 
 
-def figure_one(
-    path: Path | str,
-    name: str = "gaussian-factorized-ood",
-    family: Family | None = None,
-    particles: int = 16,
-    n: int = 1500,
-    steps: int = 200,
-    seed: int = 1,
-) -> None:
-    """Save the paper's Figure 1: individual distributions and their composition, analytic and, with `family`, learned.
+class Row(NamedTuple):
+    """One row of Figure 1: points of the three conditions, of both compositions, and where they come from."""
 
-    Args:
-        family: learned scores of the setting's conditions.
-        particles: K of the corrected panels.
-        n: points a panel.
-    """
-    true = setting(name)
-    rows = [("analytic", true), *([("learned", family)] if family is not None else [])]
-    exactly = exact(base_composition(true)).sample(n, seed)
-    sources = {label: _sources(group, true is group, n, steps, seed) for label, group in rows}
-    composed = {label: _composed(group, particles, n, steps, seed) for label, group in rows}
-    reach = 1.05 * plots.reach_of(torch.cat([*sources["analytic"], exactly]))
+    label: str
+    origin: str
+    sources: list[Tensor]
+    composed: list[Tensor]
+
+
+def figure_one(path: Path | str, learned: Row | None = None, steps: int = 200) -> None:
+    """Save the paper's Figure 1: individual distributions and their composition, analytic and learned."""
+    rows = [_analytic_row(steps), *([learned] if learned else [])]
+    exactly = exact(base_composition(setting(FIGURE_ONE))).sample(_POINTS, 1)
+    reach = 1.05 * plots.reach_of(torch.cat([*rows[0].sources, exactly]))
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
-    titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {particles})", "exact composition"]
+    titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {_CORRECTED})", "exact composition"]
     with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows)) as (_, axes):
-        for i, (label, _) in enumerate(rows):
-            row = axes[4 * i : 4 * i + 4]
-            three = zip(("$a_1$", "$a_2$", "base"), (plots.BLUE, plots.ORANGE, plots.GREY), sources[label], strict=True)
-            for source, colour, points in three:
-                plots.scatter_panel(row[0], points, colour, reach)
-                row[0].scatter([], [], color=colour, s=14, label=source)
-            row[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
-            shown = zip(row[1:], (*composed[label], exactly), (plots.PINK, plots.BLUE, plots.GREEN), strict=True)
+        for i, row in enumerate(rows):
+            panels = axes[4 * i : 4 * i + 4]
+            colours = (plots.BLUE, plots.ORANGE, plots.GREY)
+            for source, colour, points in zip(("$a_1$", "$a_2$", "base"), colours, row.sources, strict=True):
+                plots.scatter_panel(panels[0], points, colour, reach)
+                panels[0].scatter([], [], color=colour, s=14, label=source)
+            panels[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
+            shown = zip(panels[1:], (*row.composed, exactly), (plots.PINK, plots.BLUE, plots.GREEN), strict=True)
             for axis, points, colour in shown:
                 plots.scatter_panel(axis, points, colour, reach)
                 plots.circle(axis, level)
-            for axis, title in zip(row, titles, strict=True):
+            for axis, title in zip(panels, titles, strict=True):
                 axis.set(xlabel="", ylabel="", title=title if i == 0 else "")
-            row[0].set_ylabel(label)
+            panels[0].set_ylabel(row.label)
 
 
-def _sources(family: Family, analytic: bool, n: int, steps: int, seed: int) -> list[Tensor]:
-    names = ("a1", "a2", "base")
-    if analytic:
-        return [family[name].distribution(name).sample(n, seed) for name in names]
-    return [FeynmanKac.published(1, steps).sample(family[name], n, seed).samples.cpu() for name in names]
+def _analytic_row(steps: int) -> Row:
+    family = setting(FIGURE_ONE)
+    sources = [family[name].distribution(name).sample(_POINTS, 1) for name in _CONDITIONS]
+    return Row("analytic", "analytic scores", sources, _composed(family, steps))
 
 
-def _composed(family: Family, particles: int, n: int, steps: int, seed: int) -> list[Tensor]:
+def sampled_row(family: Family, steps: int = 200) -> Row:
+    """Return the learned row, sampled now from `family`."""
+    sampler = FeynmanKac.published(1, steps)
+    sources = [sampler.sample(family[name], _POINTS, 1).samples.cpu() for name in _CONDITIONS]
+    return Row("learned", "learned scores", sources, _composed(family, steps))
+
+
+def stored_row(experiments: Sequence[Experiment], store: Store) -> Row | None:
+    """Return the learned row from the samples that a store keeps of run 0, or None where it lacks one."""
+    for e in experiments:
+        if e.setting != FIGURE_ONE or e.models != "conditional" or not e.train_sizes:
+            continue
+        size = max(e.train_sizes)
+        cells = [Cell(e.setting, e.models, size, 0, 1, name) for name in _CONDITIONS]
+        cells += [Cell(e.setting, e.models, size, 0, k) for k in (1, _CORRECTED)]
+        points = [found for cell in cells if (found := samples.load(store, cell, e.protocol)) is not None]
+        if len(points) == len(cells):
+            return Row(f"learned, N = {size}", f"run 0 learned from {size} points each", points[:3], points[3:])
+    return None
+
+
+def _composed(family: Family, steps: int) -> list[Tensor]:
     q = base_composition(family)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegeneracyWarning)
-        return [FeynmanKac.published(k, steps).sample(q, n, seed).samples.cpu() for k in (1, particles)]
+        return [FeynmanKac.published(k, steps).sample(q, _POINTS, 1).samples.cpu() for k in (1, _CORRECTED)]

@@ -7,12 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from polyscore.experiments.agreement import Agreement, Pair
+from polyscore.experiments.agreement import Agreement, Pair, claims
 from polyscore.experiments.papers.published import RUNS
-from polyscore.experiments.tables import Combined, Entry, Table
+from polyscore.experiments.tables import METRICS, SYMBOLS, Combined, Entry, Table
 
 DASH = "–"
-SYMBOLS = {"sw2": "SW2", "mmd2": "MMD²"}
 _LATEX = {"sw2": r"$\mathrm{SW}_2$", "mmd2": r"$\mathrm{MMD}^2$"}
 
 
@@ -74,11 +73,20 @@ def _both(entry: Entry) -> str:
 def markdown_pairs(pairs: Sequence[Pair]) -> str:
     """Return conditions by themselves and compositions, conditional beside separate models."""
     head = ["setting", "target", "K", "conditional (runs)", "separate (runs)", "z of the difference"]
-    lines = [_line(head), _line(["---", "---", "---:", "---:", "---:", "---:"])]
-    for p in pairs:
-        texts = [ours(Entry(p.particles, 0, v, None)) for v in (p.conditional, p.separate)]
-        lines.append(_line([p.setting, p.target, str(p.particles), *texts, z_text(p.z)]))
-    return "\n".join(["## Conditions by themselves, and composed", "", *lines, ""])
+    lines = ["## Conditions by themselves, and composed", ""]
+    for metric in METRICS:
+        group = [pair for pair in pairs if pair.metric == metric]
+        lines += [f"### {SYMBOLS[metric]}", "", *(f"- {claim}" for claim in claims(group)), ""]
+        lines += [_line(head), _line(["---", "---", "---:", "---:", "---:", "---:"])]
+        lines += [_line(pair_row(pair)) for pair in group]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def pair_row(pair: Pair, mark: str = "**") -> list[str]:
+    """Return setting, target, K, both values and z."""
+    entries = [ours(Entry(pair.particles, 0, v, None)) for v in (pair.conditional, pair.separate)]
+    return [pair.setting, pair.target, str(pair.particles), *entries, z_text(pair.z, mark)]
 
 
 def markdown_agreement(found: Sequence[Agreement]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import jinja2
 import polyscore
 from polyscore.algebra import Family
 from polyscore.experiments import figures, formats
-from polyscore.experiments.agreement import Agreement, Pair, agreement, pairs
+from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, pairs
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
-from polyscore.experiments.tables import TITLES, Table, combined, is_papers, table, tables
+from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
 from polyscore.files import write_text
 
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -76,7 +77,7 @@ def write_report(
     out = Path(out)
     every = list(tables(experiments, store))
     filled = [item for item in every if item.filled]
-    both = pairs(experiments, store)
+    both = [pair for metric in METRICS for pair in pairs(experiments, store, metric)]
     found = agreement(every)
     files = _write_tables(out, filled, both, found)
     pictures = _figures(out / "figures", experiments, store, family)
@@ -99,7 +100,7 @@ def _write_tables(out: Path, filled: list[Table], both: list[Pair], found: list[
 
 def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> list[Picture]:
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [_figure_one(folder, experiments, family)] if experiments else []
+    pictures = [_figure_one(folder, experiments, store, family)] if experiments else []
     for name in dict.fromkeys(e.setting for e in experiments):
         found = [table(e, store) for e in experiments if e.setting == name]
         found = [item for item in found if item.filled]
@@ -114,12 +115,12 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, fami
     return pictures
 
 
-def _figure_one(folder: Path, experiments: Sequence[Experiment], family: Family | None) -> Picture:
+def _figure_one(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> Picture:
     steps = min(200, min(e.protocol.steps for e in experiments))
-    figures.figure_one(path := folder / "figure1.png", family=family, steps=steps)
-    which = "analytic and learned scores" if family is not None else "analytic scores"
-    caption = f"The paper's Figure 1, {which}; the dashed circle holds 95 % of the exact composition."
-    return Picture.read(path, caption)
+    learned = figures.stored_row(experiments, store) if family is None else figures.sampled_row(family, steps)
+    figures.figure_one(path := folder / "figure1.png", learned, steps)
+    caption = "The paper's Figure 1, analytic scores" + (f" and {learned.origin}" if learned else "")
+    return Picture.read(path, f"{caption}; the dashed circle holds 95 % of the exact composition.")
 
 
 def _render(
@@ -135,15 +136,20 @@ def _render(
               for item in found for t, e in item.beyond]  # fmt: skip
     return template.render(
         title=title, lead=lead, note=note, agreement=found, beyond=beyond, combined=combined(filled), tables=filled,
-        pairs=[_pair_row(pair) for pair in both], figures=pictures, cost=[_cost(e, store) for e in experiments],
+        pairs=_paired(both), figures=pictures, cost=[_cost(e, store) for e in experiments],
         facts=_facts(experiments, store), number=formats.number, column=formats.column, ours=formats.ours,
-        theirs=formats.theirs, z_text=formats.z_text, symbols=formats.SYMBOLS,
+        theirs=formats.theirs, z_text=formats.z_text, symbols=SYMBOLS,
     )  # fmt: skip
 
 
-def _pair_row(pair: Pair) -> list[str]:
-    entries = [formats.ours(formats.Entry(pair.particles, 0, v, None)) for v in (pair.conditional, pair.separate)]
-    return [pair.setting, pair.target, str(pair.particles), *entries, formats.z_text(pair.z, "")]
+def _paired(both: list[Pair]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Metric, claims and rows of the comparison of separate with conditional models."""
+    groups = {metric: [pair for pair in both if pair.metric == metric] for metric in METRICS}
+    return [
+        (SYMBOLS[metric], claims(group), [formats.pair_row(pair, "") for pair in group])
+        for metric, group in groups.items()
+        if group
+    ]
 
 
 def _records(experiments: Sequence[Experiment], store: Store) -> list[Record]:
@@ -159,7 +165,25 @@ def _cost(experiment: Experiment, store: Store) -> dict[str, Any]:
         "stored": len(records),
         "training": sum(record.about.get("train_seconds", 0.0) for record in records),
         "sampling": sum(record.about.get("seconds", 0.0) for record in records),
+        "whole": _whole(experiment, records),
     }
+
+
+def _whole(experiment: Experiment, records: list[Record]) -> float | None:
+    """Minutes that all cells take on the GPU that computed most of these, at the mean pace of each kind; or None."""
+    devices = Counter(r.about.get("device") for r in records if r.about.get("device") != "cpu")
+    if not devices:
+        return None
+    device = devices.most_common(1)[0][0]
+    paces: dict[tuple[str, int], list[float]] = {}
+    for r in records:
+        if r.about.get("device") == device:
+            spent = r.about.get("seconds", 0.0) + r.about.get("train_seconds", 0.0)
+            paces.setdefault((r.cell.models, r.cell.particles), []).append(spent)
+    needed = Counter((cell.models, cell.particles) for cell in experiment.cells())
+    if needed.keys() - paces.keys():
+        return None
+    return sum(n * statistics.fmean(paces[kind]) for kind, n in needed.items()) / 60
 
 
 def _facts(experiments: Sequence[Experiment], store: Store) -> list[tuple[str, str]]:

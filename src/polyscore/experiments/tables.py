@@ -21,7 +21,8 @@ from polyscore.experiments.store import Store
 
 ROUNDING = 5e-5
 BEYOND = 3.0
-METRICS = ("sw2", "mmd2")
+SYMBOLS = {"sw2": "SW2", "mmd2": "MMD²"}
+METRICS = tuple(SYMBOLS)
 TITLES = {
     "gaussian-factorized-id": "Factorized conditionals + ID",
     "gaussian-nonfactorized-id": "Non-factorized conditionals + ID",
