@@ -19,7 +19,7 @@ from torch import Tensor
 
 from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
-from polyscore.distributions.learned import Ensemble, NetworkCondition
+from polyscore.distributions.learned import Ensemble, Learned, NetworkCondition
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
@@ -94,23 +94,40 @@ class Family(Mapping[str, "Composition"]):
                 group.network.to(device)
             if precision is not None:
                 group.set_precision(precision)
+        if device is not None:
+            for module in self._modules:
+                module.to(device)
         return self
 
     def save(self, path: str | Path) -> Path:
-        """Write learned members that share one network, as `fit` returns them; `load` reads them again."""
-        indices = {name: m.index for name, m in self.members.items() if isinstance(m, NetworkCondition)}
-        if len(self.groups) != 1 or len(indices) < len(self):
+        """Write learned members as `fit` returns them, ensembles too; `load` reads them again."""
+        models = {name: _conditions(member) for name, member in self.members.items()}
+        groups = {tuple(id(model.group) for model in column) for column in models.values()}
+        aligned = all(len({model.index for model in column}) == 1 for column in models.values())
+        shapes = {group.network.shape for group in self.groups}
+        if len(groups) != 1 or not aligned or len(shapes) != 1:
             raise CompositionError(
-                f"a family must have one network behind all its members to be saved; got {len(self.groups)} networks "
-                f"for {len(self)} members. An ensemble cannot be saved: keep its models by `fit_many` and save each."
+                "a family must have one network behind all its members to be saved, or the models of one ensemble, "
+                f"alike in shape; got {len(self.groups)} networks for {len(self)} members. Save each part by itself."
             )
-        network = self.groups[0].network
-        return write_checkpoint(path, Checkpoint(network, indices, self.schedule, self.units, self.training))
+        columns = list(models.values())
+        indices = {name: column[0].index for name, column in models.items()}
+        found = [model.group.network for model in columns[0]]
+        return write_checkpoint(path, Checkpoint(found, indices, self.schedule, self.units, self.training))
 
     @property
     def device(self) -> torch.device:
         """Where learned members are; the CPU for closed forms."""
-        return next((group.network.device for group in self.groups), torch.device("cpu"))
+        places = [group.network.device for group in self.groups]
+        places += [parameter.device for module in self._modules for parameter in module.parameters()]
+        return places[0] if places else torch.device("cpu")
+
+    @property
+    def _modules(self) -> list[torch.nn.Module]:
+        """The modules inside `Learned` members."""
+        every = [model for member in self.members.values() for model in _leaves(member)]
+        found = [model.model for model in every if isinstance(model, Learned)]
+        return [module for module in found if isinstance(module, torch.nn.Module)]
 
     def _common_schedule(self, schedule: Schedule | None) -> Schedule:
         for name, member in self.members.items():
@@ -322,12 +339,21 @@ class Composition:
         return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
 
 
+def _leaves(member: Any) -> list[Any]:
+    """The models behind one member; an ensemble has several."""
+    return [leaf for inner in member.members for leaf in _leaves(inner)] if isinstance(member, Ensemble) else [member]
+
+
 def _groups(member: Any) -> list[Any]:
-    """The networks behind one member; an ensemble has those of its models."""
-    if isinstance(member, Ensemble):
-        return [group for inner in member.members for group in _groups(inner)]
-    group = getattr(member, "group", None)
-    return [] if group is None else [group]
+    """The networks behind one member."""
+    return [leaf.group for leaf in _leaves(member) if getattr(leaf, "group", None) is not None]
+
+
+def _conditions(member: Any) -> list[NetworkCondition]:
+    """The networks' conditions behind one member; none where anything else is among them, or an ensemble in another."""
+    models = member.members if isinstance(member, Ensemble) else [member]
+    conditions = [model for model in models if isinstance(model, NetworkCondition)]
+    return conditions if len(conditions) == len(models) else []
 
 
 def parse(text: str, family: Family) -> Composition:

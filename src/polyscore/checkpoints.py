@@ -6,6 +6,7 @@ Two files: `NAME.safetensors`, which is complete, and `NAME.json`, a copy of its
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,15 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network with what makes it a family.
+    """Networks with what makes them a family: one, or the models of an ensemble.
 
     Attributes:
-        conditions: from name to its index in the network.
+        conditions: from name to its index in each network.
         units: (shift, scale) of the standardisation, or None.
         training: how it came to be.
     """
 
-    network: ScoreNetwork
+    networks: list[ScoreNetwork]
     conditions: dict[str, int]
     schedule: Schedule
     units: tuple[Tensor, Tensor] | None
@@ -40,14 +41,15 @@ class Checkpoint:
 
 def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
     """Write both files; returns the path of the first."""
-    path, network = _with_suffix(path), checkpoint.network
-    tensors = network.tensors()
+    path, network = _with_suffix(path), checkpoint.networks[0]
+    models = zip(_prefixes(len(checkpoint.networks)), checkpoint.networks, strict=True)
+    tensors = {prefix + name: tensor for prefix, model in models for name, tensor in model.tensors().items()}
     if checkpoint.units is not None:
         tensors |= {"shift": checkpoint.units[0], "scale": checkpoint.units[1]}
     about = {
         "format": FORMAT, "version": VERSION, "schedule": checkpoint.schedule.to_dict(), "event": [network.dim],
         "conditions": checkpoint.conditions, "shared": network.shared, "activation": network.activation,
-        "hidden_layers": len(network.hidden),
+        "hidden_layers": len(network.hidden), "models": len(checkpoint.networks),
         "training": checkpoint.training,
     }  # fmt: skip
     write_tensors(path, tensors, about)
@@ -63,16 +65,27 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         found = f"{about.get('format')} version {about.get('version')}"
         raise FileError(f"{path} must hold a {FORMAT} of version {VERSION}; got {found}. Save it with this version.")
     try:
-        size = (about["event"][0], about["hidden_layers"])
-        network = ScoreNetwork.from_tensors(tensors, *size, about["shared"], about["activation"])
-        conditions = _checked(about["conditions"], network.conditions)
+        shape = (about["event"][0], about["hidden_layers"], about["shared"], about["activation"])
+        networks = [
+            ScoreNetwork.from_tensors(_under(prefix, tensors), *shape) for prefix in _prefixes(about.get("models", 1))
+        ]
+        conditions = _checked(about["conditions"], min(network.conditions for network in networks))
         units = (tensors["shift"], tensors["scale"]) if "shift" in tensors else None
         schedule = from_dict(about["schedule"])
-        return Checkpoint(network, conditions, schedule, units, about["training"])
+        return Checkpoint(networks, conditions, schedule, units, about["training"])
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise FileError(
             f"{path} must hold every tensor of its network, in shape; {error} is missing or wrong."
         ) from error
+
+
+def _prefixes(models: int) -> Iterator[str]:
+    """Before the names of each model's tensors: nothing for a single one, "0.", "1.", ... for an ensemble."""
+    return iter([""]) if models == 1 else (f"{m}." for m in range(models))
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _checked(conditions: Any, count: int) -> dict[str, int]:

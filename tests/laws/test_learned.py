@@ -371,3 +371,26 @@ def test_an_ensemble_needs_members_of_one_shape():
     one, two = (ps.Learned(lambda x, t: x, (dim,), ps.VP()) for dim in (2, 3))
     with pytest.raises(PolyscoreError):
         ps.Ensemble([one, two])
+
+
+def test_moving_a_family_moves_its_modules():
+    """On the device "meta", which every machine has."""
+    plain, inside = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def wrapped(module):
+        return ps.Learned(lambda x, t: module(x), (2,), ps.VP())
+
+    own = [ps.Learned(_Timeless(module), (2,), ps.VP()) for module in (plain, inside)]
+    p = ps.Family({"a": own[0], "b": ps.Ensemble([own[1]]), "c": wrapped(torch.nn.Linear(2, 2)), "d": ps.Gaussian()})
+    assert p.device == torch.device("cpu")
+    assert p.to("meta") is p and p.device == torch.device("meta")
+    assert plain.weight.device == inside.weight.device == torch.device("meta")
+
+
+class _Timeless(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, t):
+        return self.inner(x)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import polyscore as ps
-from polyscore import files
+from polyscore import files, tensor_files
 from polyscore.errors import PolyscoreError
 from training.networks import families
 from training.test_training import data, fit, tensors
@@ -74,15 +74,47 @@ def test_a_round_trip_keeps_every_bit(family, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_an_ensemble_survives_the_disk_or_is_refused(tmp_path):
-    p = fit(data(1), steps=5, members=2)
-    try:
-        path = p.save(tmp_path / "model")
-    except PolyscoreError:
-        assert not list(tmp_path.iterdir())
-        return
+@pytest.mark.parametrize("options", [{}, {"model": "separate"}, {"standardise": True}], ids=str)
+def test_an_ensemble_survives_the_disk(tmp_path, options):
+    p = fit(data(1), steps=5, members=3, **options)
+    path = p.save(tmp_path / "model")
+    back = ps.load(path)
     x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(p["c1"].score(x, 0.3), ps.load(path)["c1"].score(x, 0.3))
+    t = torch.tensor(0.3)
+    for name in p:
+        assert torch.equal(p[name].score(x, 0.3), back[name].score(x, 0.3))
+        assert torch.equal(p.members[name].spread(x, t), back.members[name].spread(x, t))
+        assert bool((back.members[name].spread(x, t) > 0).all())
+    about = json.loads(path.with_suffix(".json").read_text())
+    assert (about["models"], about["training"]["members"], about["training"]["seed"]) == (3, 3, 0)
+    assert back.save(tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_what_is_not_one_ensemble_is_refused(tmp_path):
+    shallow, deep, other = fit(data(1), steps=2), fit(data(1), steps=2, depth=3), fit(data(2), steps=2)
+    first, second = shallow.members["c0"], shallow.members["c1"]
+    families = {
+        "other depths": {"c0": ps.Ensemble([first, deep.members["c0"]])},
+        "other conditions": {"c0": ps.Ensemble([first, second])},
+        "other networks": {"c0": first, "c1": other.members["c1"]},
+        "an ensemble in another": {"c0": ps.Ensemble([ps.Ensemble([first]), other.members["c0"]])},
+        "one and several": {"c0": first, "c1": ps.Ensemble([second, other.members["c1"]])},
+        "closed form": {"c0": ps.Gaussian(cov=1.0)},
+        "with a closed form": {"c0": first, "c1": ps.Gaussian(cov=1.0)},
+    }
+    for members in families.values():
+        with pytest.raises(PolyscoreError, match="Save each part by itself"):
+            ps.Family(members).save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("models", [0, -1, 2, 10**9, "3", None, 1.5])
+def test_a_wrong_number_of_models_is_refused(tmp_path, models):
+    path = fit(data(1), steps=2).save(tmp_path / "model")
+    stored, about = tensor_files.read_tensors(path)
+    tensor_files.write_tensors(path, stored, {**about, "models": models})
+    with pytest.raises(tensor_files.FileError, match="must hold every tensor"):
+        ps.load(path)
 
 
 @pytest.mark.parametrize("name", ["model", "model.safetensors", "model.v1", "a b/ü.safetensors"])

@@ -186,6 +186,11 @@ class ScoreNetwork:
         """Size of the hidden layers."""
         return self.first.shape[-1]
 
+    @property
+    def shape(self) -> tuple[int, int, bool, str]:
+        """Dimension, hidden layers, whether conditions share weights, activation: what a file says once for all."""
+        return self.dim, len(self.hidden), self.shared, self.activation
+
     def to(self, device: torch.device | str) -> ScoreNetwork:
         """Move the parameters in place."""
         for name in _SINGLE:

@@ -8,7 +8,7 @@ import torch
 
 from polyscore.algebra import Family
 from polyscore.checkpoints import Checkpoint, read_checkpoint
-from polyscore.distributions.learned import Network, NetworkCondition
+from polyscore.distributions.learned import Ensemble, Network, NetworkCondition
 
 
 def load(path: str | Path, device: torch.device | str = "cpu", precision: str = "auto") -> Family:
@@ -22,10 +22,13 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
 
 
 def build_family(checkpoint: Checkpoint) -> Family:
-    """Return the family of a network's conditions."""
-    network = checkpoint.network
-    group = Network(network, checkpoint.schedule)
-    members = {name: NetworkCondition(group, index, (network.dim,)) for name, index in checkpoint.conditions.items()}
+    """Return the family of the networks' conditions; of several networks, one of ensembles."""
+    event = (checkpoint.networks[0].dim,)
+    groups = [Network(network, checkpoint.schedule) for network in checkpoint.networks]
+    members: dict[str, NetworkCondition | Ensemble] = {}
+    for name, index in checkpoint.conditions.items():
+        models = [NetworkCondition(group, index, event) for group in groups]
+        members[name] = Ensemble(models) if len(models) > 1 else models[0]
     family = Family(members, units=checkpoint.units)
     family.training = checkpoint.training
     return family

@@ -69,7 +69,9 @@ def fit(
     if members == 1:
         return families[0]
     together = {name: Ensemble([family.members[name] for family in families]) for name in families[0]}  # type: ignore[misc]
-    return Family(together, units=families[0].units)
+    family = Family(together, units=families[0].units)
+    family.training = {**families[0].training, "seed": int(seed), "members": int(members)}
+    return family
 
 
 def fit_many(
@@ -208,6 +210,6 @@ def _families(trainer: Trainer, pools: Pools) -> list[Family]:
         indices = {name: a for a, name in enumerate(pools.conditions)}
         training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
-        family = build_family(Checkpoint(network, indices, recipe.schedule, units, training))
+        family = build_family(Checkpoint([network], indices, recipe.schedule, units, training))
         families.append(family)
     return families
