@@ -19,7 +19,7 @@ from torch import Tensor
 
 from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
-from polyscore.distributions.learned import Ensemble, Learned, NetworkCondition
+from polyscore.distributions.learned import Ensemble, Learned, network_conditions
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
@@ -101,7 +101,7 @@ class Family(Mapping[str, "Composition"]):
 
     def save(self, path: str | Path) -> Path:
         """Write learned members as `fit` returns them, ensembles too; `load` reads them again."""
-        models = {name: _conditions(member) for name, member in self.members.items()}
+        models = {name: network_conditions(member) for name, member in self.members.items()}
         groups = {tuple(id(model.group) for model in column) for column in models.values()}
         aligned = all(len({model.index for model in column}) == 1 for column in models.values())
         shapes = {group.network.shape for group in self.groups}
@@ -347,13 +347,6 @@ def _leaves(member: Any) -> list[Any]:
 def _groups(member: Any) -> list[Any]:
     """The networks behind one member."""
     return [leaf.group for leaf in _leaves(member) if getattr(leaf, "group", None) is not None]
-
-
-def _conditions(member: Any) -> list[NetworkCondition]:
-    """The networks' conditions behind one member; none where anything else is among them, or an ensemble in another."""
-    models = member.members if isinstance(member, Ensemble) else [member]
-    conditions = [model for model in models if isinstance(model, NetworkCondition)]
-    return conditions if len(conditions) == len(models) else []
 
 
 def parse(text: str, family: Family) -> Composition:

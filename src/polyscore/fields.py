@@ -20,9 +20,9 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
-from polyscore.distributions.learned import Network
+from polyscore.distributions.learned import NetworkCondition, network_conditions
 from polyscore.nn import kernels
-from polyscore.nn.mlp import matmul_precision
+from polyscore.nn.mlp import ScoreNetwork, matmul_precision
 from polyscore.scores import combine, spread
 
 
@@ -44,10 +44,17 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
         return GaussianField(q, times, like)
     if all(isinstance(part, Distribution) for part in parts) and _shared_covariance(q) is not None:
         return MixtureField(q, times, like)
-    group = getattr(parts[0], "group", None)
-    if isinstance(group, Network) and all(getattr(part, "group", None) is group for part in parts):
-        return NetworkField(q, group, times, like)
+    columns = [network_conditions(part) for part in parts]
+    if _same_networks(columns):
+        return NetworkField(q, columns, times, like)
     return ScoreField(q, times, like)
+
+
+def _same_networks(columns: list[list[NetworkCondition]]) -> bool:
+    """Whether all parts rest on the same networks, which can be evaluated as one."""
+    groups = [model.group for model in columns[0]]
+    alike = {(group.network.shape, group.network.width, group.precision) for group in groups}
+    return len(alike) == 1 and all([model.group for model in column] == groups for column in columns)
 
 
 def row(table: Tensor, i: int | Tensor) -> Tensor:
@@ -204,29 +211,35 @@ class MixtureField:
 class NetworkField:
     """A learned network: noise of all conditions at once, combined as scores -eps / sigma.
 
-    Only the first layer's constants depend on time; they are tabled. On a GPU the layers run in fp16 with float32 sums,
-    in fused kernels where the network's shape allows it.
+    The models of an ensemble stand side by side in one network, and their noise is averaged. Only the first layer's
+    constants depend on time; they are tabled. On a GPU the layers run in fp16 with float32 sums, in fused kernels where
+    the network's shape allows it.
     """
 
     closed_form = False
     graphable = True
 
-    def __init__(self, q: Composition, group: Network, times: Tensor, like: Tensor) -> None:
-        indices = [q.family.members[name].index for name in q.conditions]  # type: ignore[union-attr]
+    def __init__(self, q: Composition, columns: list[list[NetworkCondition]], times: Tensor, like: Tensor) -> None:
+        """`columns` holds each factor's conditions, one a model."""
+        models = list(zip(*columns, strict=True))
         # `pick` copies, so the user's own network stays where it is.
-        self.network = group.network.pick(indices).to(like.device)
+        picked = [row[0].group.network.pick([model.index for model in row]).to(like.device) for row in models]
+        self.network, self.models = ScoreNetwork.side_by_side(picked), len(models)
         self.exponents = list(q.exponents.values())
-        self.numbers_per_particle = len(indices) * (2 * self.network.width + 8 * q.event[0]) + 16 * q.event[0]
+        size = q.event[0]
+        self.numbers_per_particle = self.network.conditions * (2 * self.network.width + 8 * size) + 16 * size
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
         self.offsets = self.network.offsets(times.to(like.device))
-        self.precision = group.precision
-        self.fused = kernels.fuse(self.network, like.device) if group.precision == "auto" else None
+        self.precision = columns[0][0].group.precision
+        self.fused = kernels.fuse(self.network, like.device) if self.precision == "auto" else None
         if self.fused is not None:
             self.offsets = self.fused.half_offsets(self.offsets)
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         flat, factor = x.reshape(-1, x.shape[-1]), row(self.minus_inverse_sigma, i)
         noise = self._noise(flat.float(), row(self.offsets, i)).to(x.dtype)
+        if self.models > 1:
+            noise = noise.view(self.models, -1, *flat.shape).mean(0)
         score = (combine(noise, self.exponents) * factor).view(x.shape)
         if not want_spread:
             return score, None

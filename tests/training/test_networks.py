@@ -192,6 +192,48 @@ def test_the_field_is_the_familys_scores_composed(shared, exponents, schedule):
 
 @shared_and_separate
 @every_composition
+def test_an_ensembles_field_is_the_mean_of_its_models(shared, exponents):
+    """All models in one evaluation, against plain functions one by one."""
+    pairs = [families(3, 2, shared, seed=seed) for seed in (5, 6, 7)]
+    together, apart = (
+        ps.Family({name: ps.Ensemble([pair[kind].members[name] for pair in pairs]) for name in ("c0", "c1", "c2")})
+        for kind in (0, 1)
+    )
+    q, reference = ps.Composition(together, exponents), ps.Composition(apart, exponents)
+    times, x = time_grid(40), 2 * normal(6, 4, 2)
+    field = prepare(q, times, x)
+    assert isinstance(field, NetworkField)
+    assert isinstance(prepare(reference, times, x), ScoreField)
+    for i in (0, 13, 40):
+        scores = reference.family.scores(x, times[i].float(), reference.conditions)
+        size = scores.abs().max().item()
+        score, spread = field(x, i)
+        composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
+        torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
+        expected = naive_spread(scores, list(exponents.values()))
+        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+
+
+def test_ensembles_that_cannot_be_one_network_are_asked_one_by_one():
+    one, two, wide = (families(2, 2, True, seed=s, width=w)[0].members for s, w in ((0, 24), (1, 24), (2, 40)))
+    exact = families(2, 2, True, seed=3)[0]
+    exact.to(precision="float32")
+    mixed = {
+        "widths": {"c0": ps.Ensemble([one["c0"], wide["c0"]])},
+        "precisions": {"c0": ps.Ensemble([one["c0"], exact.members["c0"]])},
+        "orders": {"c0": ps.Ensemble([one["c0"], two["c0"]]), "c1": ps.Ensemble([two["c1"], one["c1"]])},
+        "nested": {"c0": ps.Ensemble([ps.Ensemble([one["c0"]]), two["c0"]])},
+    }
+    x, times = normal(5, 1, 2), time_grid(10)
+    for members in mixed.values():
+        q = ps.Composition(ps.Family(members), dict.fromkeys(members, 1.0))
+        field = prepare(q, times, x)
+        assert isinstance(field, ScoreField)
+        torch.testing.assert_close(field(x, 3)[0], q.score(x, times[3].float()))
+
+
+@shared_and_separate
+@every_composition
 def test_a_composition_of_a_network_is_that_of_plain_models(shared, exponents):
     together, apart = families(3, 4, shared, seed=2)
     q, reference = ps.Composition(together, exponents), ps.Composition(apart, exponents)

@@ -153,3 +153,13 @@ class Ensemble:
     def spread(self, x: Tensor, t: Tensor) -> Tensor:
         """Return the standard deviation of the scores over the models, like x; 0 for a single model."""
         return self.scores(x, t).std(0, correction=0)
+
+
+def network_conditions(member: object) -> list[NetworkCondition]:
+    """Return the networks' conditions behind a member: its own, or those of an ensemble's models.
+
+    None where anything else is among them, an ensemble in an ensemble for instance.
+    """
+    models = member.members if isinstance(member, Ensemble) else [member]
+    conditions = [model for model in models if isinstance(model, NetworkCondition)]
+    return conditions if len(conditions) == len(models) else []

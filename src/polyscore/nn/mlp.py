@@ -212,6 +212,25 @@ class ScoreNetwork:
             picked.hidden_biases = [bias[rows] for bias in self.hidden_biases]
         return picked
 
+    @classmethod
+    def side_by_side(cls, networks: Sequence[ScoreNetwork]) -> ScoreNetwork:
+        """Return networks of one shape and width as one: all conditions of the first, then of the next."""
+        if len(networks) == 1:
+            return networks[0]
+        apart = [network._apart() for network in networks]
+        tensors = {name: torch.cat([parts[name] for parts in apart]) for name in apart[0]}
+        dim, depth, _, activation = networks[0].shape
+        return cls.from_tensors(tensors, dim, depth, False, activation)
+
+    def _apart(self) -> dict[str, Tensor]:
+        """The parameters with weights of its own for every condition."""
+        if not self.shared:
+            return self.tensors()
+        return {
+            name: tensor if name == "constant" else tensor.expand(self.conditions, *tensor.shape[1:])
+            for name, tensor in self.tensors().items()
+        }
+
     def offsets(self, times: Tensor) -> Tensor:
         """Return the first layer's constants at `times` `(T,)`, `(T, A, width)`: all that depends on time."""
         return time_feature(times)[:, None, None].to(self.constant) * self.time + self.constant
