@@ -19,7 +19,7 @@ from torch import Tensor
 
 from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
-from polyscore.distributions.learned import Ensemble, Learned, network_conditions
+from polyscore.distributions.learned import Ensemble, Learned, Units, common_units, network_conditions
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
@@ -55,7 +55,7 @@ class Family(Mapping[str, "Composition"]):
         self,
         members: Mapping[str, Member],
         schedule: Schedule | None = None,
-        units: tuple[Tensor, Tensor] | None = None,
+        units: Units | None = None,
     ) -> None:
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
@@ -69,7 +69,7 @@ class Family(Mapping[str, "Composition"]):
         self.members = dict(members)
         self.schedule = self._common_schedule(schedule)
         self.event = self._common_event()
-        self.units = units
+        self.units = self._common_units(units)
         self.training: dict[str, Any] = {}  # how learned members came to be; travels with them in files
 
     def restore(self, x: Tensor) -> Tensor:
@@ -141,6 +141,15 @@ class Family(Mapping[str, "Composition"]):
                 )
             schedule = own
         return schedule if schedule is not None else VP()
+
+    def _common_units(self, units: Units | None) -> Units | None:
+        if units is not None:
+            good = len(units) == 2 and all(isinstance(u, Tensor) and tuple(u.shape) == self.event for u in units)
+            if not good or not bool((units[1] > 0).all()):
+                raise CompositionError(
+                    f"units must be (shift, scale), two tensors of shape {self.event}, scales positive; got {units!r}."
+                )
+        return common_units(self.members, units)
 
     def _common_event(self) -> tuple[int, ...]:
         events = {name: tuple(member.event) for name, member in self.members.items()}

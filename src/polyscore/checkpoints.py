@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polyscore.errors import PolyscoreError
 from polyscore.files import write_text
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import Schedule, from_dict
@@ -41,7 +42,8 @@ class Checkpoint:
 
 def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
     """Write both files; returns the path of the first."""
-    path, network = _with_suffix(path), checkpoint.networks[0]
+    _check_schedule(checkpoint.schedule)
+    path, network = with_suffix(path), checkpoint.networks[0]
     models = zip(_prefixes(len(checkpoint.networks)), checkpoint.networks, strict=True)
     tensors = {prefix + name: tensor for prefix, model in models for name, tensor in model.tensors().items()}
     if checkpoint.units is not None:
@@ -59,8 +61,12 @@ def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read what `write_checkpoint` wrote, or say what is wrong with it."""
-    path = _with_suffix(path)
+    path = with_suffix(path)
     tensors, about = read_tensors(path)
+    if about.get("kind") == "training":
+        raise FileError(
+            f"{path} must hold a finished model; it is a training to go on with. Pass it to fit(checkpoint=)."
+        )
     if about.get("format") != FORMAT or about.get("version") != VERSION:
         found = f"{about.get('format')} version {about.get('version')}"
         raise FileError(f"{path} must hold a {FORMAT} of version {VERSION}; got {found}. Save it with this version.")
@@ -79,6 +85,19 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         ) from error
 
 
+def _check_schedule(schedule: Schedule) -> None:
+    """Refuse a schedule that `read_checkpoint` could not build again."""
+    try:
+        known = from_dict(schedule.to_dict()) == schedule
+    except PolyscoreError:
+        known = False
+    if not known:
+        raise FileError(
+            f"a model's schedule must be one of polyscore's own to be saved; got {schedule}. "
+            "Keep its networks' weights yourself, and build the family again with ps.Learned."
+        )
+
+
 def _prefixes(models: int) -> Iterator[str]:
     """Before the names of each model's tensors: nothing for a single one, "0.", "1.", ... for an ensemble."""
     return iter([""]) if models == 1 else (f"{m}." for m in range(models))
@@ -95,6 +114,9 @@ def _checked(conditions: Any, count: int) -> dict[str, int]:
     return conditions
 
 
-def _with_suffix(path: str | Path) -> Path:
+def with_suffix(path: str | Path) -> Path:
+    """Return a model's file: the name with its ending, also where the JSON beside it was named."""
     path = Path(path)
+    if path.suffix == ".json":
+        return path.with_suffix(".safetensors")
     return path if path.suffix == ".safetensors" else path.with_name(path.name + ".safetensors")

@@ -7,6 +7,7 @@ computation is a warning (and a field of the result), never a silent clamp.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 
 
 class PolyscoreError(ValueError):
@@ -67,3 +68,8 @@ def require(condition: object, subject: str, rule: str, value: object, remedy: s
     """Raise `ArgumentError` with the house's sentence unless `condition` holds."""
     if not condition:
         raise ArgumentError(f"{subject} must {rule}; got {value}. {remedy}".strip())
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer of any kind; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

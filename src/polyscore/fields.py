@@ -248,8 +248,10 @@ class NetworkField:
     def _noise(self, x: Tensor, offset: Tensor) -> Tensor:
         if self.fused is not None:
             return self.fused.noise(x, offset)
-        half = torch.float16 if self.precision == "auto" and x.is_cuda else None
-        with matmul_precision("high" if self.precision == "tf32" else "highest"):
+        if not x.is_cuda:
+            return self.network.noise_in_place(x, offset)
+        half = torch.float16 if self.precision == "auto" else None
+        with matmul_precision("high" if self.precision == "tf32" else "highest", x.device):
             return self.network.noise(x, offset, half)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polyscore.errors import PolyscoreError
@@ -20,8 +22,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any])
     """Write one safetensors file with a JSON description in its header."""
     from safetensors.torch import save as to_bytes
 
-    packed = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_bytes(path, to_bytes(packed, metadata={"polyscore": json.dumps(about)}))
+    # Copies: tensors that share memory would be refused.
+    packed = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()
+    }
+    described = json.dumps({**about, "sum": _digest(packed)})  # one entry: several would be written in any order
+    write_bytes(path, to_bytes(packed, metadata={"polyscore": described}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -38,4 +44,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileError(f"{path} must be a whole safetensors file; it is damaged or foreign ({error}).") from error
     if not isinstance(about, dict):
         raise FileError(f"{path} must be written by polyscore; it is another program's safetensors file.")
+    if about.pop("sum", None) != _digest(tensors):
+        raise FileError(f"{path} must hold the numbers that were written; it is damaged. Use a copy, or train again.")
     return tensors, about
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """A hash of all numbers: a flipped bit would otherwise load as a slightly different model."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        total.update(name.encode())
+        total.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

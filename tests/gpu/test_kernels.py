@@ -78,7 +78,7 @@ def compare(kernel, batch, conditions, dim, width, depth, shared, seed=0):
     offsets = net.offsets(torch.rand(3, generator=source, device="cuda"))
     fused = kernel(net)
     for offset, half in zip(offsets, fused.half_offsets(offsets), strict=True):
-        with matmul_precision("highest"):
+        with matmul_precision("highest", torch.device("cuda")):
             exact = net.noise(x, offset)
         got = fused.noise(x, half)
         assert got.shape == exact.shape == (conditions, batch, dim)
@@ -169,7 +169,7 @@ def test_a_stack_on_the_gpu_is_plain_networks(activation, width, batch):
     models = [twin(stack, g) for g in range(3)]
     expected = [model(x[g]) for g, model in enumerate(models)]
     stack.cuda()
-    with matmul_precision("highest"):
+    with matmul_precision("highest", torch.device("cuda")):
         out = stack(x.cuda())
         out.square().sum().backward()
     for g in range(3):

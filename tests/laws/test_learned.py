@@ -12,8 +12,9 @@ from torch import nn
 
 import polyscore as ps
 from cases import DISTRIBUTIONS, F64, SCHEDULES, compose
-from polyscore.distributions.learned import PREDICTIONS, to_score
-from polyscore.errors import CompositionError, PolyscoreError, ScoreError
+from polyscore.distributions.learned import PREDICTIONS, Network, NetworkCondition, to_score
+from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, ScoreError
+from training.networks import build
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 every_prediction = pytest.mark.parametrize("prediction", ["eps", "x0", "v", "velocity", "score"])
@@ -394,3 +395,93 @@ class _Timeless(torch.nn.Module):
 
     def forward(self, x, t):
         return self.inner(x)
+
+
+# ---- Coordinates, precision, discrete timesteps --------------------------------------------------------------------
+
+
+def _network(units=None, seed=0):
+    group = Network(build(1, 2, True, seed=seed)[0], ps.VP(), units=units)
+    return NetworkCondition(group, 0, (2,))
+
+
+def test_members_of_other_coordinates_do_not_compose():
+    here, there = (torch.tensor([100.0, 0.0]), torch.ones(2)), (torch.tensor([40.0, 0.0]), torch.ones(2))
+    one, other, raw = _network(here), _network(there), _network()
+    for members in ({"a": one, "b": other}, {"a": one, "b": raw}, {"b": raw, "a": one}, {"a": one, "g": ps.Gaussian()}):
+        with pytest.raises(CompositionError, match=r"same coordinates.*100"):
+            ps.Family(members)
+    with pytest.raises(CompositionError, match=r"same coordinates.*40"):
+        ps.Ensemble([one, other])
+    with pytest.raises(CompositionError, match=r"the family has shift.*40"):
+        ps.Family({"a": one}, units=there)
+    assert ps.Family({"a": one, "b": _network(here, seed=1)}).units is here
+    assert ps.Family({"a": ps.Ensemble([one, _network(here, seed=1)])}).units is here
+    assert ps.Family({"a": one, "g": ps.Gaussian()}, units=here).units is here
+    assert ps.Family({"a": raw, "g": ps.Gaussian()}).units is None
+
+
+@pytest.mark.parametrize(
+    "units", [([0.0, 0.0], [1.0, 1.0]), (torch.zeros(3), torch.ones(3)), (torch.zeros(2), torch.zeros(2)),
+              (torch.zeros(2),)], ids=["lists", "length", "scale", "one"])  # fmt: skip
+def test_units_are_checked_at_the_door(units):
+    with pytest.raises(CompositionError, match="units must be"):
+        ps.Family({"g": ps.Gaussian()}, units=units)
+
+
+@pytest.mark.parametrize("prediction", ["eps", "x0", "v", "score"])
+@pytest.mark.parametrize("zero_snr", [False, True])
+def test_a_discrete_model_is_converted_at_the_level_it_was_asked_about(prediction, zero_snr):
+    """A model exact at every timestep gives the exact score of the nearest timestep, at every t."""
+    schedule, source = ps.DDPM(timesteps=50, zero_snr=zero_snr), ps.Gaussian(mean=[0.5, -1.0], cov=[2.0, 0.3])
+    table = schedule.table()
+
+    def level(index):
+        alpha = table[index]
+        return alpha, (1 - alpha**2).sqrt()
+
+    def model(x, index):
+        alpha, sigma = (value[:, None] for value in level(index))
+        exact = torch.stack([source.score(row.double(), *level(i)) for row, i in zip(x, index, strict=True)])
+        eps = -sigma * exact
+        x0 = (x + sigma**2 * exact) / alpha
+        return {"eps": eps, "x0": x0, "v": alpha * eps - sigma * x0, "score": exact}[prediction].to(x)
+
+    learned = ps.Learned(model, (2,), schedule, prediction, discrete=True)
+    x = torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for t in (0.0, 1e-3, 0.013, 0.02, 0.031, 0.5, 0.97):
+        index = schedule.timestep(torch.tensor(t))
+        torch.testing.assert_close(learned.score(x, t), source.score(x, *level(index)), rtol=1e-6, atol=1e-8)
+
+
+def test_a_module_is_asked_in_its_own_precision():
+    module = _Timeless(torch.nn.Linear(2, 2))
+    learned = ps.Learned(module, (2,), ps.VP())
+    x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    double = learned.score(x.double(), 0.3)
+    assert double.dtype == torch.float64 and learned.score(x, 0.3).dtype == torch.float32
+    torch.testing.assert_close(double.float(), learned.score(x, 0.3), rtol=1e-4, atol=1e-5)
+    run = ps.Denoise(steps=3).sample(ps.Family({"m": learned})["m"], 5, dtype=torch.float64)
+    assert run.samples.dtype == torch.float64
+    wide = ps.Learned(lambda x, t: x.double(), (2,), ps.VP())
+    assert wide.score(x, 0.3).dtype == torch.float32
+
+
+def test_what_a_learned_member_cannot_be():
+    with pytest.raises(ArgumentError, match="schedule must be a Schedule"):
+        ps.Learned(lambda x, t: x, (2,), "VP")
+    for event in (2, [2], (0,), (2.0,)):
+        with pytest.raises(ArgumentError, match="event must be the shape"):
+            ps.Learned(lambda x, t: x, event, ps.VP())
+    family = ps.Family({"g": ps.Gaussian()})
+    for member in (ps.Gaussian(), family, family["g"]):
+        with pytest.raises(ArgumentError, match="an ensemble must hold learned members"):
+            ps.Ensemble([member])
+
+
+def test_times_may_be_plain_numbers():
+    models = [_network(seed=seed) for seed in (0, 1)]
+    x = torch.ones(3, 2)
+    for member in (*models, ps.Ensemble(models), ps.Learned(lambda x, t: x, (2,), ps.VP())):
+        assert torch.equal(member.score(x, 0.3), member.score(x, torch.tensor(0.3)))
+    assert torch.equal(ps.Ensemble(models).spread(x, 0.3), ps.Ensemble(models).spread(x, torch.tensor(0.3)))

@@ -1,6 +1,7 @@
 """Stacked networks against plain `nn.Sequential` ones with the same weights, and the field that samplers see."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -153,10 +154,12 @@ def test_low_precision_is_near():
 
 def test_matmul_precision_is_put_back():
     before = torch.get_float32_matmul_precision()
-    with pytest.raises(RuntimeError), matmul_precision("high"):
+    with pytest.raises(RuntimeError), matmul_precision("high", torch.device("cuda")):
         assert torch.get_float32_matmul_precision() == "high"
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before
+    with matmul_precision("high", torch.device("cpu")):
+        assert torch.get_float32_matmul_precision() == before
 
 
 EXPONENTS = [{"c0": 1.0}, {"c0": 1.0, "c1": 1.0, "c2": -1.0}, {"c2": 0.5, "c0": 0.3}, {"c1": 2.0, "c2": -0.5},
@@ -346,3 +349,47 @@ def test_a_group_names_its_schedule():
     network, _ = build(2, 2, True)
     with pytest.raises(PolyscoreError, match="half"):
         Network(network, ps.VP(), precision="half")
+
+
+# ---- Calculus and modes --------------------------------------------------------------------------------------------
+
+
+@shared_and_separate
+def test_memory_kept_by_samplers_outlives_any_mode(shared):
+    """In a thread of its own: its first call, which allocates, is inside inference mode."""
+    p = families(2, 2, shared)[0]
+
+    def work():
+        with torch.inference_mode():
+            first = ps.Denoise(steps=3).sample(p["c0"], 5, seed=1).samples.clone()
+        return first, ps.Denoise(steps=3).sample(p["c0"], 5, seed=1).samples
+
+    with ThreadPoolExecutor(1) as pool:
+        first, second = pool.submit(work).result()
+    assert torch.equal(first, second)
+
+
+@shared_and_separate
+def test_scores_of_networks_can_be_differentiated_in_every_way(shared):
+    p = families(2, 2, shared)[0]
+    x, direction = normal(6, 2), normal(6, 2, seed=1)
+
+    def score(y):
+        return p["c0"].score(y, 0.4)
+
+    h = 1e-2
+    finite = (score(x + h * direction) - score(x - h * direction)) / (2 * h)
+    _, forward = torch.func.jvp(score, (x,), (direction,))
+    torch.testing.assert_close(forward, finite, rtol=2e-2, atol=2e-3)
+    jacobian = torch.func.vmap(torch.func.jacrev(score))(x)
+    torch.testing.assert_close(torch.einsum("bij,bj->bi", jacobian, direction), forward, rtol=1e-3, atol=1e-4)
+    t = torch.tensor(0.4, requires_grad=True)
+    (slope,) = torch.autograd.grad(p["c0"].score(x, t).sum(), t)
+    finite = (p["c0"].score(x, 0.4 + h).sum() - p["c0"].score(x, 0.4 - h).sum()) / (2 * h)
+    torch.testing.assert_close(slope, finite, rtol=2e-2, atol=2e-3)
+
+
+@shared_and_separate
+def test_no_points_have_no_scores(shared):
+    p = families(2, 3, shared)[0]
+    assert p["c0"].score(torch.zeros(0, 3), 0.4).shape == (0, 3)

@@ -57,16 +57,10 @@ def clean() -> Iterator[list[str]]:
 
 def require_device(device: str | None) -> None:
     """Check that torch knows `device` and has one."""
-    import torch
+    from polyscore.devices import check_device
 
-    from polyscore.errors import ArgumentError
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ArgumentError(
-            f"--device must name a device of this machine; got {device!r}. Use cpu, cuda or cuda:0."
-        ) from error
+    if device is not None:
+        check_device(device, "--device")
 
 
 @contextmanager

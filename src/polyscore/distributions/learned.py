@@ -15,22 +15,30 @@ and score = -eps / sigma.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from polyscore.errors import CompositionError, require
+from polyscore.errors import CompositionError, is_whole, require
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
 PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
 PRECISIONS = ("auto", "tf32", "float32")
 
+Units = tuple[Tensor, Tensor]
 
-def to_score(prediction: str, value: Tensor, x: Tensor, t: Tensor, schedule: Schedule) -> Tensor:
-    """Turn a model's output into a score under `schedule`; `t` broadcasts against x."""
-    alpha, sigma = schedule.alpha(t), schedule.sigma(t)
+
+def to_score(
+    prediction: str, value: Tensor, x: Tensor, t: Tensor, schedule: Schedule, level: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """Turn a model's output into a score under `schedule`; `t` broadcasts against x.
+
+    Args:
+        level: alpha and sigma of a discrete timestep, where they are not quite the schedule's own at `t`.
+    """
+    alpha, sigma = level or (schedule.alpha(t), schedule.sigma(t))
     if prediction == "score":
         return value
     if prediction == "x0":
@@ -66,16 +74,35 @@ class Learned:
         require(
             not discrete or isinstance(schedule, DDPM), "a discrete-timestep model", "have a DDPM schedule", schedule
         )
+        require(isinstance(schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(schedule))
+        require(_is_shape(event), "event", "be the shape of one point, such as (2,)", repr(event))
         self.model, self.event, self.schedule = model, tuple(event), schedule
-        self.prediction, self.discrete = prediction, discrete
+        self.prediction = prediction
+        self.table: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
+        if discrete and isinstance(schedule, DDPM):
+            alphas = schedule.table()
+            self.table = torch.stack([alphas, (1 - alphas**2).sqrt()])
 
-    def score(self, x: Tensor, t: Tensor) -> Tensor:
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score, like x; `t` broadcasts against x's batch shape."""
         batch = x.shape[: x.ndim - len(self.event)]
-        times = t.clamp(T_MIN, T_MAX).expand(batch)
-        flat = x.reshape(-1, *self.event)
-        moment = self.schedule.timestep(times) if isinstance(self.schedule, DDPM) and self.discrete else times
-        value = self.model(flat, moment.reshape(-1))
+        times = _time(t, x).clamp(T_MIN, T_MAX).expand(batch)
+        ones = [1] * len(self.event)
+        if self.table is None:
+            value = self._value(x.reshape(-1, *self.event), times.reshape(-1))
+            return to_score(self.prediction, value.view_as(x), x, times.reshape(*batch, *ones), self.schedule)
+        # The score at the noise level that the model was asked about: near the data, levels differ by factors.
+        assert isinstance(self.schedule, DDPM)
+        index = self.schedule.timestep(times)
+        value = self._value(x.reshape(-1, *self.event), index.reshape(-1))
+        asked = ((index + 1) / self.schedule.timesteps).to(x).reshape(*batch, *ones)
+        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in self.table.to(x.device))
+        return to_score(self.prediction, value.view_as(x), x, asked, self.schedule, (alpha, sigma))
+
+    def _value(self, flat: Tensor, moment: Tensor) -> Tensor:
+        """The model's output, like `flat`; a module is asked in its own precision."""
+        own = _dtype(self.model, flat.dtype)
+        value = self.model(flat.to(own), moment.to(own) if moment.is_floating_point() else moment)
         if not isinstance(value, Tensor):
             raise CompositionError(
                 f"a model must return a tensor; got {type(value).__name__}. "
@@ -86,8 +113,21 @@ class Learned:
                 f"a model must return a tensor like x, {tuple(flat.shape)}; got {tuple(value.shape)}. "
                 "Wrap it so that extra outputs (a learned variance, say) are cut off."
             )
-        stretched = times.reshape(*batch, *[1] * len(self.event))
-        return to_score(self.prediction, value.view_as(x), x, stretched, self.schedule)
+        return value.to(flat.dtype)
+
+
+def _is_shape(event: object) -> bool:
+    return isinstance(event, tuple) and all(is_whole(size) and size >= 1 for size in event)
+
+
+def _time(t: Tensor | float, x: Tensor) -> Tensor:
+    return torch.as_tensor(t, dtype=x.dtype, device=x.device)
+
+
+def _dtype(model: object, default: torch.dtype) -> torch.dtype:
+    """The floating dtype of a module's parameters, or `default`."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return next((p.dtype for p in parameters if p.is_floating_point()), default)
 
 
 class Network:
@@ -95,10 +135,13 @@ class Network:
 
     Args:
         precision: "auto" (fp16 tensor cores on a GPU, float32 elsewhere), "tf32" or "float32".
+        units: (shift, scale) of the standardised coordinates in which it was trained, or None.
     """
 
-    def __init__(self, network: ScoreNetwork, schedule: Schedule, precision: str = "auto") -> None:
-        self.network, self.schedule = network, schedule
+    def __init__(
+        self, network: ScoreNetwork, schedule: Schedule, precision: str = "auto", units: Units | None = None
+    ) -> None:
+        self.network, self.schedule, self.units = network, schedule, units
         self.set_precision(precision)
 
     def set_precision(self, precision: str) -> None:
@@ -106,9 +149,9 @@ class Network:
         require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision))
         self.precision = precision
 
-    def scores(self, x: Tensor, t: Tensor, members: Sequence[NetworkCondition]) -> Tensor:
+    def scores(self, x: Tensor, t: Tensor | float, members: Sequence[NetworkCondition]) -> Tensor:
         """Return the scores of some conditions, `(A, *x.shape)`; the network itself computes in float32."""
-        t = t.clamp(T_MIN, T_MAX)
+        t = _time(t, x).clamp(T_MIN, T_MAX)
         picked = self.network.pick([member.index for member in members])
         sigma = self.schedule.sigma(t)
         noise = picked.noise_at(x.float(), t.float()).to(x.dtype)
@@ -121,8 +164,9 @@ class NetworkCondition:
     def __init__(self, group: Network, index: int, event: tuple[int, ...]) -> None:
         self.group, self.index, self.event = group, index, event
         self.schedule: Schedule = group.schedule
+        self.units = group.units
 
-    def score(self, x: Tensor, t: Tensor) -> Tensor:
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score, like x."""
         return self.group.scores(x, t, [self])[0]
 
@@ -132,27 +176,62 @@ class Ensemble:
 
     def __init__(self, members: Sequence[Learned | NetworkCondition | Ensemble]) -> None:
         require(len(members) >= 1, "an ensemble", "hold at least one model", len(members))
+        for member in members:
+            require(isinstance(member, (Learned, NetworkCondition, Ensemble)), "an ensemble", "hold learned members",
+                    type(member).__name__, "Take them from family.members, or wrap a model in ps.Learned.")  # fmt: skip
         schedules = [member.schedule for member in members]
         if any(schedule != schedules[0] for schedule in schedules):
             raise CompositionError(f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}.")
         events = sorted({tuple(member.event) for member in members})
         if len(events) > 1:
             raise CompositionError(f"an ensemble must share one shape; got {events}.")
+        self.units = common_units({f"model {m}": member for m, member in enumerate(members)})
         self.members = list(members)
         self.schedule: Schedule = schedules[0]
         self.event: tuple[int, ...] = members[0].event
 
-    def scores(self, x: Tensor, t: Tensor) -> Tensor:
+    def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return every model's score, `(models, *x.shape)`."""
         return torch.stack([member.score(x, t) for member in self.members])
 
-    def score(self, x: Tensor, t: Tensor) -> Tensor:
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the mean score, like x."""
         return self.scores(x, t).mean(0)
 
-    def spread(self, x: Tensor, t: Tensor) -> Tensor:
+    def spread(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the standard deviation of the scores over the models, like x; 0 for a single model."""
         return self.scores(x, t).std(0, correction=0)
+
+
+def common_units(members: Mapping[str, object], given: Units | None = None) -> Units | None:
+    """Return the coordinates that all members share: `given`, or those in which they were trained.
+
+    Members that were trained in other coordinates cannot be composed: their scores belong to other variables. `given`
+    also speaks for members without coordinates of their own, such as closed forms.
+    """
+    own = {name: getattr(member, "units", None) for name, member in members.items()}
+    first = next((name for name, units in own.items() if units is not None), None)
+    if first is None:
+        return given
+    expected = given or own[first]
+    whose = repr(first) if given is None else "the family"
+    assert expected is not None
+    for name, units in own.items():
+        if units is None and given is not None:
+            continue
+        if units is None or not all(torch.equal(a.double(), b.double()) for a, b in zip(units, expected, strict=True)):
+            raise CompositionError(
+                f"all members must live in the same coordinates; {whose} has {_units_text(expected)}, {name!r} has "
+                f"{_units_text(units)}. Train them together, or standardise their data yourself and pass units=."
+            )
+    return expected
+
+
+def _units_text(units: Units | None) -> str:
+    if units is None:
+        return "none (not standardised)"
+    shift, scale = ([float(f"{v:.4g}") for v in part.flatten()[:4].tolist()] for part in units)
+    return f"shift {shift}, scale {scale}"
 
 
 def network_conditions(member: object) -> list[NetworkCondition]:

@@ -35,8 +35,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @contextmanager
-def matmul_precision(mode: str) -> Iterator[None]:
-    """Set float32 products to "highest" (float32) or "high" (TF32 on a GPU) for a while."""
+def matmul_precision(mode: str, device: torch.device) -> Iterator[None]:
+    """Set float32 products on a GPU to "highest" (float32) or "high" (TF32) for a while.
+
+    The setting belongs to the whole process, so a CPU, where it changes nothing, leaves it alone.
+    """
+    if device.type != "cuda":
+        yield
+        return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(mode)
     try:
@@ -108,7 +114,8 @@ def _pairs(sizes: list[int]) -> list[tuple[int, int]]:
 def _stack(seeds: Sequence[int], layer: int, kind: str, shape: tuple[int, int], fan_in: int) -> Tensor:
     """Uniform on +-1/sqrt(fan_in), PyTorch's own start of a linear layer; drawn on the CPU so that devices agree."""
     bound = 1 / math.sqrt(fan_in)
-    draws = [torch.rand(*shape, generator=generator(seed, "init", kind, layer)) for seed in seeds]
+    sources = [generator(seed, "init", kind, layer) for seed in seeds]
+    draws = [torch.rand(*shape, generator=source, dtype=torch.float32) for source in sources]
     return (2 * torch.stack(draws) - 1) * bound
 
 
@@ -241,16 +248,17 @@ class ScoreNetwork:
         Args:
             precision: dtype of the hidden layers' operands; sums stay in float32. None is float32 throughout.
         """
-        if not x.is_cuda and precision is None and not x.requires_grad:
-            return self._noise_in_place(x, offset)
         h = self._activate((x @ self.first).add(offset[:, None]))
         low = precision or h.dtype
         for weight, bias in zip(self.hidden, self.hidden_biases, strict=True):
             h = self._activate(_affine(h.to(low), weight.to(low), bias))
         return _affine(h, self.last, self.last_bias)
 
-    def _noise_in_place(self, x: Tensor, offset: Tensor) -> Tensor:
-        """The same on a CPU, in memory kept between calls: fresh pages for each layer cost a fifth of the time."""
+    def noise_in_place(self, x: Tensor, offset: Tensor) -> Tensor:
+        """`noise` for samplers on a CPU: no gradients, and memory kept between calls.
+
+        Fresh pages for each layer would cost a fifth of the time.
+        """
         out = torch.empty(self.conditions, *x.shape, dtype=x.dtype)
         count = max(1, _ROWS_AT_ONCE // self.conditions)
         for rows, target in zip(x.split(count), out.split(count, dim=1), strict=True):
@@ -287,7 +295,8 @@ def _scratch(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, T
     size = math.prod(shape)
     blocks = getattr(_kept, "blocks", None)
     if blocks is None or blocks[0].dtype != dtype or len(blocks[0]) < size:
-        blocks = _kept.blocks = (torch.empty(size, dtype=dtype), torch.empty(size, dtype=dtype))
+        with torch.inference_mode(False):  # or later calls outside of that mode could not write to it
+            blocks = _kept.blocks = (torch.empty(size, dtype=dtype), torch.empty(size, dtype=dtype))
     return blocks[0][:size].view(shape), blocks[1][:size].view(shape)
 
 
@@ -297,5 +306,6 @@ def _affine(h: Tensor, weight: Tensor, bias: Tensor, out: Tensor | None = None) 
         return (h @ weight).float().add_(bias)
     if len(weight) == 1:
         flat = None if out is None else out.view(-1, weight.shape[-1])
-        return torch.addmm(bias[0, 0], h.reshape(-1, h.shape[-1]), weight[0], out=flat).view(*h.shape[:-1], -1)
+        product = torch.addmm(bias[0, 0], h.reshape(-1, h.shape[-1]), weight[0], out=flat)
+        return product.view(*h.shape[:-1], weight.shape[-1])
     return torch.baddbmm(bias, h, weight, out=out)

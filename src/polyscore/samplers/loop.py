@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.devices import check_device
 from polyscore.errors import DegeneracyWarning, ScoreError, require
 from polyscore.samplers.graph import is_graphable, replay
 from polyscore.samplers.plan import Plan, Settings, make_plan
@@ -64,7 +65,7 @@ def run(
     require(isinstance(n, Integral) and n >= 1, "n", "be a whole number of at least 1", n)
     n = int(n)
     require(max_particles is None or max_particles >= 1, "max_particles", "be at least 1", max_particles)
-    like = torch.empty(0, dtype=dtype, device=device or q.family.device)
+    like = torch.empty(0, dtype=dtype, device=check_device(device or q.family.device))
     with torch.no_grad():
         plan = make_plan(q, settings, seed, like)
         workers = _workers(plan, n)

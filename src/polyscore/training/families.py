@@ -8,6 +8,7 @@ import torch
 
 from polyscore.algebra import Family
 from polyscore.checkpoints import Checkpoint, read_checkpoint
+from polyscore.devices import check_device
 from polyscore.distributions.learned import Ensemble, Network, NetworkCondition
 
 
@@ -18,13 +19,14 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
         device: where its network shall be.
         precision: "auto", "tf32" or "float32".
     """
-    return build_family(read_checkpoint(path)).to(device, precision)
+    where = check_device(device)
+    return build_family(read_checkpoint(path)).to(where, precision)
 
 
 def build_family(checkpoint: Checkpoint) -> Family:
     """Return the family of the networks' conditions; of several networks, one of ensembles."""
     event = (checkpoint.networks[0].dim,)
-    groups = [Network(network, checkpoint.schedule) for network in checkpoint.networks]
+    groups = [Network(network, checkpoint.schedule, units=checkpoint.units) for network in checkpoint.networks]
     members: dict[str, NetworkCondition | Ensemble] = {}
     for name, index in checkpoint.conditions.items():
         models = [NetworkCondition(group, index, event) for group in groups]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Family
-from polyscore.checkpoints import Checkpoint
+from polyscore.checkpoints import Checkpoint, with_suffix
+from polyscore.devices import check_device
 from polyscore.distributions.learned import Ensemble
 from polyscore.errors import DegeneracyWarning, PolyscoreError, require
 from polyscore.files import check_file
@@ -93,17 +94,19 @@ def fit_many(
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
     require(isinstance(checkpoint_every, Integral) and checkpoint_every >= 1, "checkpoint_every",
             "be a whole number of at least 1", checkpoint_every)  # fmt: skip
+    require(seconds is None or seconds >= 0, "seconds", "not be negative, or None", seconds)
     if checkpoint is not None:
-        check_file(checkpoint, (".safetensors",))
+        checkpoint = check_file(with_suffix(checkpoint), (".safetensors",))
     recipe = _recipe(recipe, options)
-    pools = stack_pools(datasets, recipe.standardise)
-    _warn_of_large_data(pools, recipe)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trainer = Trainer(pools, seeds, recipe, where)
-    keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
-    keeper.resume(trainer)
-    _train(trainer, keeper, checkpoint_every, seconds, progress)
-    return _families(trainer, pools)
+    where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+        pools = stack_pools(datasets, recipe.standardise)
+        _warn_of_large_data(pools, recipe)
+        trainer = Trainer(pools, seeds, recipe, where)
+        keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
+        keeper.resume(trainer)
+        _train(trainer, keeper, checkpoint_every, seconds, progress)
+        return _families(trainer, pools)
 
 
 def _warn_of_large_data(pools: Pools, recipe: Recipe) -> None:
@@ -133,12 +136,12 @@ def _train(trainer: Trainer, keeper: _Keeper, every: int, seconds: float | None,
     losses = None
     while trainer.step < steps:
         losses = trainer.advance()
-        if trainer.step % _CHECK and trainer.step % every and trainer.step != steps:
+        out_of_time = seconds is not None and time.monotonic() - started > seconds
+        if trainer.step % _CHECK and trainer.step % every and trainer.step != steps and not out_of_time:
             continue
         _stop_if_diverged(trainer, losses, keeper)
         if progress:
             progress(trainer.step, steps, losses.mean().item())
-        out_of_time = seconds is not None and time.monotonic() - started > seconds
         if trainer.step % every == 0 or trainer.step == steps or out_of_time:
             keeper.save(trainer)
         if out_of_time:
@@ -148,12 +151,12 @@ def _train(trainer: Trainer, keeper: _Keeper, every: int, seconds: float | None,
 def _stop_if_diverged(trainer: Trainer, losses: Tensor, keeper: _Keeper) -> None:
     """Stop on a bad loss, of the last step or of the weights that it left behind."""
     losses = torch.where(losses.isfinite(), trainer.next_losses(), losses)
-    bad = (~losses.isfinite()).nonzero().flatten().tolist()
+    bad = (~(losses <= trainer.largest_loss)).nonzero().flatten().tolist()
     if bad:
         kept = f"The last good checkpoint, of step {keeper.saved}, is in {keeper.path}." if keeper.saved else ""
         raise DivergenceError(
-            f"the loss must stay finite; network {bad[0]} diverged by step {trainer.step} (loss "
-            f"{losses[bad[0]].item():.3g}). Lower learning_rate or standardise the data. {kept}".strip()
+            f"the loss must not diverge; that of {trainer.labels[bad[0]]} is {losses[bad[0]].item():.3g} by step "
+            f"{trainer.step}. Lower learning_rate or standardise the data. {kept}".strip()
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 
-from polyscore.errors import require
+from polyscore.errors import is_whole, require
 from polyscore.nn.mlp import ACTIVATIONS
 from polyscore.schedules import VP, Schedule, from_dict
 
@@ -25,6 +26,7 @@ class Recipe:
         schedule: noise schedule.
         standardise: train on (x - mean) / std of all conditions together.
         ema: decay of an exponential average of the weights, which then is the result; None keeps the last weights.
+            Short trainings average over all their steps: the random start has no share.
     """
 
     model: str = "conditional"
@@ -45,10 +47,15 @@ class Recipe:
         )
         for name in ("steps", "batch", "width", "depth"):
             value: int = getattr(self, name)
-            require(isinstance(value, int) and value >= 1, name, "be a whole number of at least 1", value)
+            require(is_whole(value) and value >= 1, name, "be a whole number of at least 1", repr(value))
+            object.__setattr__(self, name, int(value))
         require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
-        require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
+        require(0 < self.learning_rate < math.inf, "learning_rate", "be positive", self.learning_rate)
         require(self.ema is None or 0 < self.ema < 1, "ema", "be a decay in (0, 1), or None", self.ema)
+        # NumPy's numbers are welcome, but files hold Python's.
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        object.__setattr__(self, "standardise", bool(self.standardise))
+        object.__setattr__(self, "ema", None if self.ema is None else float(self.ema))
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-ready description."""

@@ -20,6 +20,7 @@ from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
 
 _PAGE = 100
+_ALL = "all"
 _WARM_UP = 3
 
 
@@ -40,7 +41,7 @@ class Trainer:
         self.dim = pools.dim
         separate = recipe.model == "separate"
         self.groups = 1 if separate else self.conditions  # conditions in one network's batch
-        names = pools.conditions if separate else ["all"]
+        names = pools.conditions if separate else [_ALL]
         self.network_seeds = [derive(seed, "network", name) for seed in seeds for name in names]
         shape = (len(self.network_seeds), self.groups)
         self.points = pools.points.to(device).reshape(*shape, *pools.points.shape[2:])
@@ -53,13 +54,15 @@ class Trainer:
         parameters = list(self.network.parameters())
         cuda = device.type == "cuda"
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
-        self.average = [p.detach().clone() for p in parameters] if recipe.ema else None
-        self.onehot = None if separate else torch.eye(self.conditions, device=device)
+        self.average = [torch.zeros_like(p) for p in parameters] if recipe.ema else None
+        self.onehot = None if separate else torch.eye(self.conditions, device=device, dtype=torch.float32)
+        self.labels = [_label(m, seed, name, len(seeds)) for m, seed in enumerate(seeds) for name in names]
+        self.largest_loss = self._largest_loss()
         self.step, self._page = 0, -1
         self._row = torch.zeros(1, dtype=torch.long, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
-        self._losses = torch.zeros(len(self.network_seeds), device=device)
+        self._losses = torch.zeros(len(self.network_seeds), device=device, dtype=torch.float32)
 
     def advance(self) -> Tensor:
         """Take one optimiser step; return each network's loss, `(networks,)`, still on the device.
@@ -93,7 +96,7 @@ class Trainer:
 
     def _optimise(self) -> None:
         """One step on the row of the page that the device index names."""
-        with matmul_precision("high"):
+        with matmul_precision("high", self.device):
             losses = self._loss()
             self.optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()
@@ -116,6 +119,11 @@ class Trainer:
         """Return the losses of the present weights on the next batch; `advance` reports those before its step."""
         self._load(self.step)
         return self._loss()
+
+    def _largest_loss(self) -> Tensor:
+        """Beyond this a network has diverged, `(networks,)`: predicting no noise costs d, predicting the data d s^2."""
+        mean_square = self.points.square().sum((1, 2, 3)) / (self.sizes.sum(1) * self.dim)
+        return 1e4 * self.dim * (1 + mean_square)
 
     def _inputs(self, noisy: Tensor, t: Tensor) -> Tensor:
         """[1 - t, x, onehot], `(G, C, b, d) -> (G, C b, in)`."""
@@ -140,17 +148,23 @@ class Trainer:
             return
         if self._page < 0:
             shape = (_PAGE, len(self.network_seeds), self.groups, self.per_group)
-            self._uniforms = torch.empty(*shape, 2, device=self.device)
-            self._normals = torch.empty(*shape, self.dim, device=self.device)
+            self._uniforms = torch.empty(*shape, 2, device=self.device, dtype=torch.float32)
+            self._normals = torch.empty(*shape, self.dim, device=self.device, dtype=torch.float32)
         self._page = page
         for g, seed in enumerate(self.network_seeds):
             source = torch.Generator(device=self.device).manual_seed(derive(seed, "batches", page))
-            self._uniforms[:, g] = torch.rand(self._uniforms[:, g].shape, generator=source, device=self.device)
-            self._normals[:, g] = torch.randn(self._normals[:, g].shape, generator=source, device=self.device)
+            for buffer, draw in ((self._uniforms, torch.rand), (self._normals, torch.randn)):
+                buffer[:, g] = draw(buffer[:, g].shape, generator=source, device=self.device, dtype=torch.float32)
 
     def parameters(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and biases to evaluate with: the average where there is one."""
-        source = self.average or [p.detach() for p in self.network.parameters()]
+        """Return the weights and biases to evaluate with: the average where there is one.
+
+        The average began at 0, so after k steps it holds the share 1 - decay^k of a mean over all weights seen.
+        """
+        share = 1 - (self.recipe.ema or 0.0) ** self.step
+        source = [p.detach() for p in self.network.parameters()]
+        if self.average is not None and self.step:
+            source = [value / share for value in self.average]
         half = len(source) // 2
         return source[:half], source[half:]
 
@@ -176,3 +190,9 @@ class Trainer:
                 self.optimiser.state[p] = {key: value.to(self.device, copy=True) for key, value in state.items()}
         for i, value in enumerate(self.average or []):
             value.copy_(snapshot.tensors[f"average.{i}"])
+
+
+def _label(model: int, seed: int, name: str, models: int) -> str:
+    """What to call a network in a message."""
+    whose = f"the model of dataset {model} (seed {seed})" if models > 1 else "the model"
+    return whose if name == _ALL else f"{whose}, condition {name!r}"

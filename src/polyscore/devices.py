@@ -1,0 +1,17 @@
+"""Devices by name, checked before any work."""
+
+from __future__ import annotations
+
+import torch
+
+from polyscore.errors import ArgumentError
+
+
+def check_device(device: torch.device | str, subject: str = "device") -> torch.device:
+    """Return the device if this machine has it, or say what to use."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ArgumentError(
+            f"{subject} must name a device of this machine; got {str(device)!r}. Use cpu, cuda or cuda:0."
+        ) from error
