@@ -9,20 +9,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-import torch
-
 from polyscore.algebra import Composition
 from polyscore.errors import DegeneracyWarning, require
-from polyscore.samplers.denoise import check_common, is_count
-from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import Balanced, Move, Published
 from polyscore.samplers.plan import Settings
-from polyscore.samplers.run import Run
+from polyscore.samplers.sampler import Sampler, check_common, is_count
 from polyscore.smc import Resampler, resampler
 
 
 @dataclass(frozen=True)
-class FeynmanKac:
+class FeynmanKac(Sampler):
     """Denoise with weights and resampling.
 
     Args:
@@ -64,41 +60,18 @@ class FeynmanKac:
         """Return the paper's sampler to the letter: its start, its sign, right-end weights, the rate clipped at 15."""
         return cls(particles=particles, steps=steps, clip=clip, trapezoid=False, move=Published())
 
-    def sample(
-        self,
-        q: Composition,
-        n: int,
-        seed: int = 0,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
-        max_particles: int | None = None,
-        progress: Progress | None = None,
-    ) -> Run:
-        """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
-
-        Args:
-            max_particles: bound on particles in memory at once; by the device's memory unless given.
-            progress: called with (steps done, steps in all).
-        """
-        scheme = resampler(self.resampling)
-        settings = Settings(
-            self.particles, self.steps, self.churn, 1, self.move, scheme,
+    def settings(self, q: Composition) -> Settings:
+        """Return settings with weights and resampling; warns where the path has no target."""
+        _warn_of_improper_path(q)
+        return Settings(
+            self.particles, self.steps, self.churn, 1, self.move, resampler(self.resampling),
             self.clip, self.threshold, self.window, self.trapezoid, self.ancestry,
         )  # fmt: skip
-        _warn_of_improper_path(q)
-        return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
 
 
 def _warn_of_improper_path(q: Composition) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
-    if (
-        not isinstance(q, Composition)
-        or not q.is_closed_form
-        or min(q.exponents.values(), default=1) > 0
-        or q.total <= 0
-        or q.validity().proper is False
-    ):
+    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
         return
     for t in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
         answer = q.validity(t)
@@ -107,6 +80,6 @@ def _warn_of_improper_path(q: Composition) -> None:
                 f"the path of {q!r} is improper at t = {t:g} ({answer.reason}): Feynman-Kac weights have no target "
                 "there and the result depends on K. Compare several K before believing it.",
                 DegeneracyWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return

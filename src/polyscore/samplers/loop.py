@@ -60,8 +60,6 @@ def run(
     progress: Progress | None,
 ) -> Run:
     """Sample `n` swarms in chunks and collect the `Run`."""
-    require(isinstance(q, Composition), "what is sampled", "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]",
-            type(q).__name__)  # fmt: skip
     require(isinstance(n, Integral) and n >= 1, "n", "be a whole number of at least 1", n)
     n = int(n)
     require(max_particles is None or max_particles >= 1, "max_particles", "be at least 1", max_particles)

@@ -1,0 +1,55 @@
+"""What all samplers are: settings for a composition, and one loop that runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from polyscore.algebra import Composition
+from polyscore.errors import is_whole, require
+from polyscore.samplers.loop import Progress, run
+from polyscore.samplers.plan import Settings
+from polyscore.samplers.run import Run
+
+
+class Sampler(ABC):
+    """A way to draw from a composition."""
+
+    @abstractmethod
+    def settings(self, q: Composition) -> Settings:
+        """Return what the loop needs to know, or say why `q` cannot be sampled this way."""
+
+    def sample(
+        self,
+        q: Composition,
+        n: int,
+        seed: int = 0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        max_particles: int | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
+
+        Args:
+            device: where to compute; by default where the family's networks are, or the CPU.
+            max_particles: bound on particles in memory at once; by the device's memory unless given.
+            progress: called with (steps done, steps in all).
+        """
+        require(isinstance(q, Composition), "what is sampled",
+                "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
+        settings = self.settings(q)
+        return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1."""
+    return is_whole(value) and int(value) >= 1  # type: ignore[call-overload]
+
+
+def check_common(steps: int, churn: float) -> None:
+    """Check what every sampler takes."""
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
+    require(0 <= churn < float("inf"), "churn", "be at least 0 and finite", churn, "1 is the SDE, 0 the ODE.")
