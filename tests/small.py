@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,3 +58,13 @@ class Dying:
 
 def always_dying(job: Job) -> Parcel:
     os._exit(1)
+
+
+def sleeping() -> Callable[[float], int]:
+    """Return a task that sleeps, then says who did; a closure travels where this module is not."""
+
+    def task(seconds: float) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
+    return task

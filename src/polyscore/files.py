@@ -61,6 +61,11 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"an output file must be written whole; {str(path)!r} was not ({error.strerror}). Free some space, or "
+            "choose another place."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return path

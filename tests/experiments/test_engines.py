@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,11 +15,12 @@ import pytest
 from polyscore.errors import ArgumentError
 from polyscore.experiments.engines import EngineError, engine
 from polyscore.experiments.engines.local import Local
+from polyscore.experiments.engines.on_ray import check_answers
 from polyscore.experiments.engines.on_slurm import OnSlurm
 from polyscore.experiments.jobs import run_jobs
 from polyscore.experiments.runner import run
 from polyscore.experiments.store import Store
-from small import Dying, always_dying, dying, experiment, filled, results
+from small import Dying, always_dying, dying, experiment, filled, results, sleeping
 
 
 def agree(store: Store, reference: Store) -> None:
@@ -84,6 +91,54 @@ def test_an_address_that_does_not_answer_is_told_at_once(tmp_path: Path, address
     pytest.importorskip("ray")
     with pytest.raises(EngineError, match="--address must be"):
         run_jobs([experiment()], Store(tmp_path / "store"), engine("ray", address=address), device="cpu")
+
+
+def test_something_that_is_not_ray_is_told_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that listens and never speaks, and one that speaks another language."""
+    monkeypatch.setattr("polyscore.experiments.engines.on_ray._ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(EngineError, match="does not answer"):
+            check_answers(f"127.0.0.1:{silent.getsockname()[1]}")
+
+        def speak() -> None:
+            while True:
+                with contextlib.suppress(OSError):
+                    line, _ = silent.accept()
+                    line.sendall(b"220 mail ready\r\n")
+                    line.recv(100)
+
+        threading.Thread(target=speak, daemon=True).start()
+        with pytest.raises(EngineError, match="something else listens there"):
+            check_answers(f"127.0.0.1:{silent.getsockname()[1]}")
+
+
+@pytest.mark.slow
+def test_a_real_ray_answers() -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        check_answers(ray.get_runtime_context().gcs_address)
+    finally:
+        ray.shutdown()
+
+
+def test_stopping_submitit_cancels_what_runs(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    slurm = OnSlurm(tmp_path / "logs", cluster="local", poll=0.1)
+    tasks = slurm.map(sleeping(), [0.0, 60.0])
+    assert next(tasks) != os.getpid()
+    assert working(tmp_path / "logs")
+    with pytest.raises(KeyboardInterrupt):
+        tasks.throw(KeyboardInterrupt)
+    deadline = time.monotonic() + 20
+    while working(tmp_path / "logs") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not working(tmp_path / "logs")
+
+
+def working(folder: Path) -> list[str]:
+    """Processes whose command line names a folder."""
+    return subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True).stdout.split()
 
 
 def test_submitit_in_this_process_gives_the_table(tmp_path: Path) -> None:

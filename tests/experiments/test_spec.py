@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_the_paper_is_twelve_experiments_of_defaults() -> None:
 def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
     every = {name: papers.load(name) for name in papers.names()} | {"small": quick(papers.load("mixture-ood-separate"))}
     (tmp_path / "spec.yaml").write_text(dump_spec(every))
+    every["small"] = dataclasses.replace(every["small"], label="small")
     assert load_spec(tmp_path / "spec.yaml") == every
 
 
@@ -85,3 +87,22 @@ def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> Non
 def test_a_missing_spec_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="readable YAML file"):
         load_spec(tmp_path / "none.yaml")
+
+
+def test_a_name_may_stand_only_once(tmp_path: Path) -> None:
+    text = "experiments:\n  one: {setting: mixture-id}\n  one: {setting: mixture-ood}\n"
+    with pytest.raises(SpecError, match="the key 'one' stands twice"):
+        parse_spec(text)
+
+
+def test_numbers_may_not_repeat_or_be_missing() -> None:
+    with pytest.raises(SpecError, match="train_sizes must not repeat a number"):
+        parse_experiment({"setting": "mixture-id", "train_sizes": [20, 20]})
+    with pytest.raises(SpecError, match="particles must hold at least one number"):
+        parse_experiment({"setting": "mixture-id", "particles": []})
+
+
+def test_quick_never_scales_up() -> None:
+    small = parse_experiment({"setting": "mixture-id", "protocol": {"train_steps": 10, "width": 8, "swarms": 64}})
+    protocol = quick(small).protocol
+    assert (protocol.train_steps, protocol.width, protocol.swarms, protocol.steps) == (10, 8, 64, 100)

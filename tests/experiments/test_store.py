@@ -20,6 +20,8 @@ from polyscore.errors import DegeneracyWarning
 from polyscore.experiments import samples
 from polyscore.experiments.cells import Cell, Experiment, Protocol
 from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.engines.local import Local
+from polyscore.experiments.jobs import run_jobs
 from polyscore.experiments.runner import run
 from polyscore.experiments.store import Record, Store, StoreError
 from small import PROTOCOL, experiment, filled, results
@@ -200,3 +202,59 @@ def test_samples_of_run_0_are_kept_in_half_precision(tmp_path: Path) -> None:
 def test_experiments_go_through_json_unchanged() -> None:
     described = json.loads(json.dumps(experiment("separate").to_dict()))
     assert Experiment.from_dict(described) == experiment("separate")
+
+
+def test_a_kill_before_the_marker_is_written_leaves_a_store_that_opens(tmp_path: Path) -> None:
+    """A temporary file beside store.json is all that is there; the same in a worker's folder."""
+    (tmp_path / ".store-x1.json").write_text("{")
+    store = filled(tmp_path)
+    left = tmp_path / "workers" / "abc"
+    left.mkdir(parents=True)
+    (left / ".store-x2.json").write_text("{")
+    assert run_jobs([experiment()], Store(tmp_path), Local(), device="cpu").missing == 0
+    assert results(Store(tmp_path)) == results(store)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"swarms": 6'])
+def test_a_damaged_protocol_is_restored_by_the_next_writer(tmp_path: Path, content: str) -> None:
+    store = filled(tmp_path / "store")
+    whole = store.protocols()
+    file = tmp_path / "store" / "protocols" / f"{PROTOCOL.key}.json"
+    file.write_text(content)
+    assert Store(tmp_path / "store").protocols() == {}
+    assert Store(tmp_path / "other").merge(Store(tmp_path / "store")) == len(store.records)
+    run([experiment(runs=3)], Store(tmp_path / "store"), device="cpu")
+    assert Store(tmp_path / "store").protocols() == whole
+
+
+def test_a_marker_or_a_picture_of_another_kind(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+    file = next((tmp_path / "store" / "samples").glob("*.jsonl"))
+    file.write_text("[1]\n" + file.read_text())
+    (tmp_path / "store" / "records" / "folder.jsonl").mkdir()
+    assert results(Store(tmp_path / "store")) == results(store)
+    assert (
+        samples.load(Store(tmp_path / "store"), Cell("gaussian-factorized-ood", "analytic", 0, 0, 1), PROTOCOL)
+        is not None
+    )
+    (tmp_path / "store" / "store.json").write_text("[]")
+    with pytest.raises(StoreError, match="a store must be of polyscore-store version"):
+        Store(tmp_path / "store")
+
+
+def test_a_store_that_cannot_be_locked_says_so(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+    (tmp_path / "store" / ".lock").unlink()
+    (tmp_path / "store" / ".lock").mkdir()
+    with pytest.raises(StoreError, match="must be writable"), store.writing():
+        pass
+
+
+def test_cells_that_two_stores_have_differently_are_counted(tmp_path: Path) -> None:
+    one, two = filled(tmp_path / "one"), Store(tmp_path / "two")
+    changed = [dataclasses.replace(r, results={**r.results, "sw2": r.results["sw2"] + (i < 3)})
+               for i, r in enumerate(one.records.values())]  # fmt: skip
+    two.add_records(changed, one.protocols())
+    assert (one.conflicts(two), two.conflicts(one), one.conflicts(one)) == (3, 3, 0)
+    before = results(one)
+    assert one.merge(two) == 0 and results(one) == before

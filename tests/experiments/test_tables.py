@@ -174,13 +174,16 @@ def test_latex_is_whole(tmp_path: Path) -> None:
         (tmp_path / "t.tex").write_text(document)
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
         assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 0
+        assert "Overfull" not in (tmp_path / "t.log").read_text(errors="replace")  # nothing runs into its neighbour
 
 
 def test_combined_tables_are_the_papers(tmp_path: Path) -> None:
     every, store = invented(tmp_path, lambda c: 1.0)
     found = combined(list(tables(every, store)))
     assert [(c.name, len(c.parts)) for c in found] == [("table-1", 4), ("table-2", 2), ("table-separate", 4)]
-    assert "| 1 | 1.0000 (0.4443) |" in formats.markdown_combined(found[2])
+    text = formats.markdown_combined(found[2])
+    assert "| 1 | **1.0000 (0.4443)** |" in text and "### Factorized conditionals + ID (4 runs)" in text
+    assert "& 1.0000 (0.4443)* &" in formats.latex_combined(found[2])
 
 
 class _Links(html.parser.HTMLParser):
@@ -216,3 +219,31 @@ def test_an_empty_store_makes_an_empty_report(tmp_path: Path) -> None:
     report = write_report([papers.load("mixture-id-conditional")], Store(tmp_path / "none"), tmp_path / "out")
     assert "none of 20 published cells" in report.sentences()[0]
     assert isinstance(table(papers.load("mixture-id-conditional"), Store(tmp_path / "none")), Table)
+
+
+def test_two_experiments_of_one_setting_are_told_apart(tmp_path: Path) -> None:
+    """The same cells under two protocols: every row, heading and file says whose it is."""
+    plain = experiment()
+    other = dataclasses.replace(plain, label="no-clip", protocol=dataclasses.replace(PROTOCOL, clip=None))
+    store = filled(tmp_path / "store", plain, other)
+    write_report([plain, other], store, tmp_path / "out")
+    with (tmp_path / "out" / "tables.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    places = [tuple(row[k] for k in ("experiment", "metric", "particles", "train_size")) for row in rows]
+    assert len(set(places)) == len(places)
+    assert {row["experiment"] for row in rows} == {"gaussian-factorized-ood-conditional", "no-clip"}
+    assert "(no-clip)" in (tmp_path / "out" / "tables.md").read_text()
+    assert (tmp_path / "out" / "figures" / "no-clip-samples.png").is_file()
+
+
+def test_a_result_that_is_not_finite_is_missing(tmp_path: Path) -> None:
+    every, store = invented(tmp_path, lambda c: math.nan if c.run == 1 else 5.0 + c.run)
+    entry = table(every[0], store).rows[1][0]
+    assert entry.values == (5.0, 7.0, 8.0)
+    assert "(3)" in formats.ours(entry)
+
+
+def test_the_report_counts_the_cells_it_shows(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store", experiment(), experiment("separate"))
+    write_report([experiment()], store, tmp_path / "out")
+    assert f"{len(set(experiment().cells()))} cells computed" in (tmp_path / "out" / "report.html").read_text()

@@ -39,8 +39,8 @@ def chosen(
         except ValueError as error:
             raise ArgumentError(f"--particles must be whole numbers such as 1,4,16; got {particles!r}.") from error
         require(min(changes["particles"]) >= 1, "--particles", "be at least 1", particles)
-    found = [dataclasses.replace(experiment, **changes) for experiment in found]
-    return [cells.quick(experiment) for experiment in found] if quick else found
+    found = [cells.quick(experiment) for experiment in found] if quick else found
+    return [dataclasses.replace(experiment, **changes) for experiment in found]
 
 
 def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
@@ -59,4 +59,5 @@ def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
 
 def place(store: Path, quick: bool) -> Path:
     """Return the store's folder: quick results stay apart."""
-    return store.with_name(store.name + "-quick") if quick else store
+    named = store if store.name else store.resolve()
+    return named.with_name(named.name + "-quick") if quick else store

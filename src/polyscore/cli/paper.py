@@ -26,7 +26,7 @@ _HELP = {
     "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
     "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
     "particles": "Particle counts K, such as 1,4,16; those of the experiment by default.",
-    "seconds": "Stop in time: begin nothing that would outlast this.",
+    "seconds": "Begin nothing that would outlast this, by the pace seen so far (a first training has none).",
     "quick": "A scaled-down version for two CPU cores; kept apart from the real thing, in STORE-quick.",
     "engine": "local, ray or submitit.",
     "address": "Of a running Ray cluster, host:port; without it Ray starts here.",
@@ -194,7 +194,9 @@ def _progress(experiment: Experiment, store: Store) -> dict[str, Any]:
     stored = [cell for cell in cells if store.get(cell, experiment.protocol)]
     found = Counter((c.particles, c.models, c.train_size, c.target) for c in stored)
     columns = {(c.particles, c.models, c.train_size, c.target) for c in cells}
-    runs = {k: min(found[column] for column in columns if column[0] == k) for k in sorted(experiment.particles)}
+    runs = {
+        k: min((found[column] for column in columns if column[0] == k), default=0) for k in sorted(experiment.particles)
+    }
     return {"name": experiment.name, "cells": len(cells), "stored": len(stored), "runs": runs}
 
 

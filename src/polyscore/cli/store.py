@@ -28,17 +28,28 @@ def merge(
     """
     with show.clean():
         from polyscore.experiments import samples
+        from polyscore.experiments.jobs import left_behind
         from polyscore.experiments.store import Store, StoreError
 
         for source in sources:
             if not (source / "store.json").exists():
                 raise StoreError(f"a source must be a store; {source} has no store.json. Check the path.")
-        others, target = [Store(source) for source in sources], Store(into)
+        target = Store(into)
         with target.writing():
-            added = []
-            for other in others:
-                added.append(target.merge(other))
-                samples.merge(target, other)
-    for source, number in zip(sources, added, strict=True):
-        show.stdout().print(f"{number} new records from {source}", soft_wrap=True)
+            lines = []
+            for source in sources:
+                new, differing, store = 0, 0, Store(source)
+                for part in (store, *left_behind(store)):
+                    differing += target.conflicts(part)
+                    new += target.merge(part)
+                    samples.merge(target, part)
+                lines.append(f"{new} new records from {source}" + _differ(differing))
+    for line in lines:
+        show.stdout().print(line, soft_wrap=True)
     show.stdout().print(f"{into} holds {len(target.records)} records", soft_wrap=True)
+
+
+def _differ(count: int) -> str:
+    if not count:
+        return ""
+    return f"; {count} that the target has with other results (another device or version) were left out"

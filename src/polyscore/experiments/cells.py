@@ -98,6 +98,7 @@ class Experiment:
 
     Attributes:
         conditions_alone: also sample every learned condition by itself, at the largest train size.
+        label: its name where that is not setting and models: two experiments of one setting need one each.
     """
 
     setting: str
@@ -108,11 +109,12 @@ class Experiment:
     analytic: bool = True
     conditions_alone: bool = True
     protocol: Protocol = field(default_factory=Protocol)
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """Setting and kind of model, as the paper's tables are named."""
-        return f"{self.setting}-{self.models}"
+        """Its label, or setting and kind of model, as the paper's tables are named."""
+        return self.label or f"{self.setting}-{self.models}"
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, small particle counts first: they cost least and say most."""
@@ -144,11 +146,11 @@ class Experiment:
 
 def quick(experiment: Experiment) -> Experiment:
     """Return a scaled-down version that two CPU cores finish in a minute or two; its distances are not the paper's."""
-    small = {"swarms": 500, "steps": 100, "projections": 500, "train_steps": 1500, "width": 64,
-             "learning_rate": 2e-3}  # fmt: skip
+    most = {"swarms": 500, "steps": 100, "projections": 500, "train_steps": 1500, "width": 64}
+    small = {name: min(value, getattr(experiment.protocol, name)) for name, value in most.items()}
     return dataclasses.replace(
         experiment,
         particles=tuple(k for k in experiment.particles if k <= 16) or (1,),
         runs=min(experiment.runs, 3),
-        protocol=dataclasses.replace(experiment.protocol, **small),  # type: ignore[arg-type]
+        protocol=dataclasses.replace(experiment.protocol, **small, learning_rate=2e-3),
     )

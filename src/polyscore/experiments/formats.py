@@ -58,16 +58,17 @@ def markdown(table: Table) -> str:
 
 def markdown_combined(table: Combined) -> str:
     """Return the paper's combined table: our means, the published ones in brackets."""
-    parts = [f"## {table.title}", "", "SW2, mean over the runs: ours (published).", ""]
+    parts = [f"## {table.title}", "", "SW2, mean over the runs: ours (published), bold where |z| > 3.", ""]
     for part in table.parts:
         head = [_line(["K", *map(column, part.columns)]), _line(["---:"] * (1 + len(part.columns)))]
         rows = [_line([str(k), *map(_both, row)]) for k, row in part.rows.items()]
-        parts += [f"### {part.title}", "", *head, *rows, ""]
+        parts += [f"### {part.title} ({part.runs} runs)", "", *head, *rows, ""]
     return "\n".join(parts)
 
 
-def _both(entry: Entry) -> str:
-    return f"{number(entry.mean)} ({number(entry.published.mean if entry.published else None)})"
+def _both(entry: Entry, mark: str = "**{}**") -> str:
+    text = f"{number(entry.mean)} ({number(entry.published.mean if entry.published else None)})"
+    return mark.format(text) if entry.beyond else text
 
 
 def markdown_pairs(pairs: Sequence[Pair]) -> str:
@@ -147,16 +148,27 @@ def latex_combined(table: Combined) -> str:
     parts = [
         _latex_part(part) + ("\\hfill" if i % 2 == 0 else "\n\n\\vspace{1em}") for i, part in enumerate(table.parts)
     ]
-    caption = rf"\caption{{{table.title}: $\mathrm{{SW}}_2$, ours with the published value in brackets.}}"
-    lines = [r"\begin{table*}[htbp]", r"\centering", r"\scriptsize", caption, rf"\label{{tab:{table.name}}}"]
+    what = rf"$\mathrm{{SW}}_2$, ours with the published value (over {RUNS} runs) in brackets, * beyond $|z| = 3$"
+    caption = rf"\caption{{{table.title}: {what}.}}"
+    lines = [
+        r"\begin{table*}[htbp]",
+        r"\centering",
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{1.5pt}",
+        caption,
+        rf"\label{{tab:{table.name}}}",
+    ]
     return "\n".join([*lines, *parts, r"\end{table*}", ""])
 
 
 def _latex_part(part: Table) -> str:
-    heads = " & ".join([r"$K \backslash N$", *(str(size) if size else "analytic" for size in part.columns)])
-    rows = [" & ".join([str(k), *(_both(e).replace(DASH, "--") for e in row)]) + r" \\" for k, row in part.rows.items()]
+    heads = " & ".join(["$K$", *(f"$N={size}$" if size else "analytic" for size in part.columns)])
+    rows = [
+        " & ".join([str(k), *(_both(e, "{}*").replace(DASH, "--") for e in row)]) + r" \\"
+        for k, row in part.rows.items()
+    ]
     return "\n".join([
-        r"\begin{minipage}[t]{0.49\textwidth}", r"\centering", rf"\textbf{{{part.title}}}\\[2pt]",
+        r"\begin{minipage}[t]{0.49\textwidth}", r"\centering", rf"\textbf{{{part.title}}} ({part.runs} runs)\\[2pt]",
         rf"\begin{{tabular}}{{@{{}}r{'c' * len(part.columns)}@{{}}}}", r"\toprule", rf"{heads} \\", r"\midrule", *rows,
         r"\bottomrule", r"\end{tabular}", r"\end{minipage}",
     ])  # fmt: skip
@@ -164,12 +176,12 @@ def _latex_part(part: Table) -> str:
 
 def latex_document(blocks: Sequence[str]) -> str:
     """Return a document that holds the blocks and compiles by itself."""
-    head = [r"\documentclass{article}", r"\usepackage[a4paper,margin=1.5cm]{geometry}", r"\usepackage{booktabs}"]
+    head = [r"\documentclass{article}", r"\usepackage[a4paper,margin=1.2cm]{geometry}", r"\usepackage{booktabs}"]
     return "\n".join([*head, r"\begin{document}", *blocks, r"\end{document}", ""])
 
 
 CSV_HEADER = ["setting", "models", "metric", "particles", "train_size", "mean", "std", "runs", "published_mean",
-              "published_std", "z"]  # fmt: skip
+              "published_std", "z", "experiment"]  # fmt: skip
 
 
 def csv_text(tables: Sequence[Table]) -> str:
@@ -184,4 +196,4 @@ def csv_text(tables: Sequence[Table]) -> str:
 def _csv_row(table: Table, entry: Entry) -> list[Any]:
     where = [table.setting, table.models, table.metric, entry.particles, entry.train_size or "analytic"]
     numbers = [entry.mean, entry.std, entry.runs, *(entry.published or (None, None)), entry.z]
-    return [*where, *("" if value is None else f"{value:.6g}" for value in numbers)]
+    return [*where, *("" if value is None else f"{value:.6g}" for value in numbers), table.experiment]

@@ -125,7 +125,13 @@ def run_jobs(
 
 def adopt(store: Store) -> int:
     """Take over what workers of a killed driver left behind; one that still runs is named by the error."""
-    return sum(_adopt(Store(folder), store) for folder in sorted((store.path / "workers").glob("*")))
+    return sum(_adopt(left, store) for left in left_behind(store))
+
+
+def left_behind(store: Store) -> list[Store]:
+    """Return the stores of workers that were not handed over; one killed before its first record has none."""
+    folders = sorted((store.path / "workers").glob("*"))
+    return [Store(folder) for folder in folders if (folder / "store.json").exists()]
 
 
 def _adopt(left: Store, store: Store) -> int:

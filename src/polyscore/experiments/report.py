@@ -131,7 +131,9 @@ def _render(
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source)
     papers = all(is_papers(e.protocol) for e in experiments)
     note = "" if papers else "These sizes are not the paper's: published values are shown for orientation, without z."
-    lead = f"{len(store.records)} cells computed by polyscore {polyscore.__version__}, beside the published numbers."
+    records = _records(experiments, store)
+    versions = sorted({str(r.about.get("version")) for r in records}) or [polyscore.__version__]
+    lead = f"{len(records)} cells computed by polyscore {', '.join(versions)}, beside the published numbers."
     beyond = [(formats.cell_name(t, e), formats.ours(e), formats.theirs(e), formats.z_text(e.z, ""))
               for item in found for t, e in item.beyond]  # fmt: skip
     return template.render(

@@ -67,7 +67,7 @@ def _read(store: Store, stem: str) -> Iterator[dict[str, Any]]:
         try:
             body = json.loads(line)
             expected = body.pop("sum")
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             continue
         if digest(body) == expected:
             yield body

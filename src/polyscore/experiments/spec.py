@@ -7,8 +7,9 @@ experiments:
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,22 @@ Count = Annotated[int, Field(ge=1)]
 
 class SpecError(PolyscoreError):
     """A spec with an unknown key or a value outside its domain."""
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """YAML in which a name may stand only once: the second would silently replace the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping, or say which key is there twice."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.YAMLError(
+                    f"the key {key!r} stands twice, the second time in line {node.start_mark.line + 1}ff"
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
 
 
 class _Model(BaseModel):
@@ -81,6 +98,9 @@ class ExperimentSpec(_Model):
     @model_validator(mode="after")
     def _known_setting(self) -> ExperimentSpec:
         setting(self.setting)
+        for name, values in (("train_sizes", self.train_sizes), ("particles", self.particles)):
+            if len(set(values)) < len(values):
+                raise SpecError(f"{name} must not repeat a number; got {values}. Drop one of them.")
         return self
 
 
@@ -95,7 +115,7 @@ def parse_experiment(description: Any) -> Experiment:
 def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
     """Return the experiments of a spec file's text by name; a shared `protocol` fills what an experiment leaves out."""
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _OnceLoader)
     except yaml.YAMLError as error:
         raise SpecError(f"{source} must be valid YAML; {error}.") from error
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
@@ -103,7 +123,8 @@ def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
     for key in content:
         if key not in ("protocol", "experiments"):
             raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.")
-    return {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
+    found = {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
+    return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
 
 
 def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Experiment:
@@ -129,7 +150,8 @@ def load_spec(path: str | Path) -> dict[str, Experiment]:
 
 def dump_spec(experiments: Mapping[str, Experiment]) -> str:
     """Return the YAML of experiments, with every default written out."""
-    entries = {name: ExperimentSpec.model_validate(e.to_dict()).model_dump() for name, e in experiments.items()}
+    plain = {name: {key: v for key, v in e.to_dict().items() if key != "label"} for name, e in experiments.items()}
+    entries = {name: ExperimentSpec.model_validate(described).model_dump() for name, described in plain.items()}
     return yaml.safe_dump({"experiments": entries}, sort_keys=False)
 
 
@@ -152,4 +174,5 @@ def _first(error: ValidationError) -> str:
         return str(cause)
     where = ".".join(map(str, found["loc"])) or "a spec"
     rule = found["msg"].removeprefix("Input should ").removeprefix("Value error, ")
+    rule = "hold at least one number" if found["type"] == "too_short" else rule
     return f"{where} must {rule}; got {found['input']!r:.80}."

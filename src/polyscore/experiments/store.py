@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from polyscore.errors import DegeneracyWarning, OutputError, PolyscoreError
 from polyscore.experiments.cells import Cell, Protocol, digest
@@ -76,13 +76,15 @@ class Store:
     def _check_version(self) -> None:
         marker = self.path / "store.json"
         if not marker.exists():
-            if self.path.is_dir() and any(self.path.iterdir()):
+            # A kill may have left a hidden temporary file and nothing else.
+            if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
                 raise StoreError(f"a store must be an empty or a polyscore folder; {self.path} holds other files.")
             return
         try:
             found = json.loads(marker.read_text())
         except (OSError, ValueError) as error:
             raise StoreError(f"{marker} must be readable JSON; it is damaged ({error}).") from error
+        found = found if isinstance(found, dict) else {}
         if (found.get("format"), found.get("version")) != (FORMAT, VERSION):
             raise StoreError(
                 f"a store must be of {FORMAT} version {VERSION}; {self.path} is {found.get('format')} version "
@@ -99,7 +101,7 @@ class Store:
         """All whole records by key; damaged lines are reported once and left out."""
         if self._known is None:
             self._known = {}
-            for file in sorted((self.path / "records").glob("*.jsonl")):
+            for file in sorted(file for file in (self.path / "records").glob("*.jsonl") if file.is_file()):
                 self._known.update((record.key, record) for record in self._read(file))
         return self._known
 
@@ -115,7 +117,7 @@ class Store:
         if damaged:
             warnings.warn(
                 f"every record must be whole; {file} holds {damaged} damaged line(s), which a kill or a full disk "
-                "leaves behind. Their cells will be computed again.",
+                "leaves behind. They are passed over: a cell without another record is computed again.",
                 DegeneracyWarning,
                 stacklevel=3,
             )
@@ -142,7 +144,7 @@ class Store:
         self._create()
         for key, description in protocols.items():
             target = self.path / "protocols" / f"{key}.json"
-            if not target.exists():
+            if _protocol(target) is None:
                 write_whole(target, json.dumps(description, indent=1) + "\n")
         new = [record for record in records if record.key not in self.records]
         for record in new:
@@ -155,18 +157,29 @@ class Store:
 
     def protocols(self) -> dict[str, dict[str, Any]]:
         """Return the protocols by hash."""
-        return {file.stem: json.loads(file.read_text()) for file in sorted((self.path / "protocols").glob("*.json"))}
+        files = sorted((self.path / "protocols").glob("*.json"))
+        return {file.stem: found for file in files if (found := _protocol(file)) is not None}
 
     def merge(self, other: Store) -> int:
         """Take over the records of another store; return how many were new."""
         return self.add_records(other.records.values(), other.protocols())
 
+    def conflicts(self, other: Store) -> int:
+        """Return how many cells both stores have with other results: another device draws other random numbers."""
+        both = self.records.keys() & other.records.keys()
+        return sum(self.records[key].results != other.records[key].results for key in both)
+
+    def _lock_file(self) -> IO[str]:
+        try:
+            return open(self.path / ".lock", "a+")
+        except OSError as error:
+            raise StoreError(f"the store must be writable; {self.path} is not ({error.strerror}).") from error
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the store for writing; a second runner learns who has it."""
         self._create()
-        lock = self.path / ".lock"
-        with open(lock, "a+") as handle:
+        with self._lock_file() as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -181,6 +194,15 @@ class Store:
             handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             handle.flush()
             yield
+
+
+def _protocol(file: Path) -> dict[str, Any] | None:
+    """A protocol's description, or None where it is missing or damaged: the next writer restores it."""
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def write_whole(file: Path, text: str) -> None:

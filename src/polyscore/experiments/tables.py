@@ -100,16 +100,23 @@ class Table:
     metric: str
     columns: tuple[int, ...]
     rows: dict[int, list[Entry]]
+    label: str = ""
+
+    @property
+    def experiment(self) -> str:
+        """The experiment's name."""
+        return self.label or f"{self.setting}-{self.models}"
 
     @property
     def name(self) -> str:
-        """Setting, models and metric: a file name."""
-        return f"{self.setting}-{self.models}-{self.metric}"
+        """Experiment and metric: a file name."""
+        return f"{self.experiment}-{self.metric}"
 
     @property
     def title(self) -> str:
-        """The paper's title for the setting."""
-        return TITLES.get(self.setting, self.setting)
+        """The paper's title for the setting, and the experiment's own name where it has one."""
+        title = TITLES.get(self.setting, self.setting)
+        return f"{title} ({self.label})" if self.label else title
 
     @property
     def entries(self) -> list[Entry]:
@@ -137,7 +144,7 @@ def table(experiment: Experiment, store: Store, metric: str = "sw2") -> Table:
     """Return a metric's table of an experiment, from what is stored."""
     columns = (*sorted(experiment.train_sizes), *((0,) if experiment.analytic else ()))
     rows = {k: [_entry(experiment, store, metric, k, size) for size in columns] for k in sorted(experiment.particles)}
-    return Table(experiment.setting, experiment.models, metric, columns, rows)
+    return Table(experiment.setting, experiment.models, metric, columns, rows, experiment.label)
 
 
 def _entry(experiment: Experiment, store: Store, metric: str, particles: int, size: int) -> Entry:
@@ -149,11 +156,12 @@ def _entry(experiment: Experiment, store: Store, metric: str, particles: int, si
 def values(
     experiment: Experiment, store: Store, metric: str, particles: int, size: int, target: str = COMPOSITION
 ) -> tuple[float, ...]:
-    """Return a metric of the stored runs of one cell, in the order of the runs."""
+    """Return a metric of the stored runs of one cell, in the order of the runs; what is not finite is missing."""
     kind = experiment.models if size else ANALYTIC
     cells = (Cell(experiment.setting, kind, size, run, particles, target) for run in range(experiment.runs))
     records = [store.get(cell, experiment.protocol) for cell in cells]
-    return tuple(record.results[metric] for record in records if record is not None)
+    found = (record.results[metric] for record in records if record is not None)
+    return tuple(value for value in found if math.isfinite(value))
 
 
 def _published(experiment: Experiment, metric: str, particles: int, size: int) -> Published | None:
@@ -179,6 +187,10 @@ class Combined:
     parts: list[Table]
 
 
+def _experiments(kind: str, models: str) -> list[str]:
+    return [f"{name}-{models}" for name in TITLES if name.startswith(kind)]
+
+
 def combined(every: Sequence[Table]) -> list[Combined]:
     """Return the paper's combined tables as far as their settings are among `every`."""
     plan = (
@@ -187,7 +199,7 @@ def combined(every: Sequence[Table]) -> list[Combined]:
         ("table-separate", "Appendix E: two-dimensional Gaussians, separate models", "gaussian", "separate"),
     )
     found = [
-        Combined(name, title, [t for t in every if t.metric == "sw2" and t.models == models and kind in t.setting])
+        Combined(name, title, [t for t in every if t.metric == "sw2" and t.experiment in _experiments(kind, models)])
         for name, title, kind, models in plan
     ]
     return [table for table in found if table.parts]

@@ -100,7 +100,12 @@ def check_answers(address: str) -> None:
     if not host or not port.isdigit():
         raise EngineError(f"--address must be host:port or auto; got {address!r}.")
     try:
-        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        with socket.create_connection((host, int(port)), _ANSWER_SECONDS) as line:
+            # Ray speaks HTTP/2: a greeting and empty settings are answered with settings, at once.
+            line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            answer = line.recv(9)
+            if len(answer) < 4 or answer[3] != 4:
+                raise OSError("something else listens there")
     except OSError as error:
         raise EngineError(
             f"--address must be that of a running Ray cluster; {address} does not answer ({error}). "

@@ -54,16 +54,25 @@ class OnSlurm:
         with executor.batch():
             jobs = [executor.submit(task, item) for item in queue]
         pending = [(job, item, 0) for job, item in zip(jobs, queue, strict=True)]
-        while pending:
-            finished = [entry for entry in pending if self.cluster == "debug" or entry[0].done()]
-            pending = [entry for entry in pending if entry not in finished]
-            for job, item, attempt in finished:
-                try:
-                    yield job.result()
-                except Exception as error:
-                    pending.append((executor.submit(task, item), item, self._next(attempt, error)))
-            if not finished:
-                time.sleep(self.poll)
+        try:
+            while pending:
+                finished = [entry for entry in pending if self.cluster == "debug" or entry[0].done()]
+                pending = [entry for entry in pending if entry not in finished]
+                for job, item, attempt in finished:
+                    try:
+                        result = job.result()
+                    except Exception as error:
+                        again = self._next(attempt, error)
+                        pending.append((executor.submit(task, item), item, again))
+                    else:
+                        yield result
+                if not finished:
+                    time.sleep(self.poll)
+        except BaseException:
+            # Ctrl-C or a task that fails for good: what runs would run on for nobody; its own store keeps what is done.
+            for job, _, _ in pending:
+                job.cancel(check=False)
+            raise
 
     def _next(self, attempt: int, error: Exception) -> int:
         if attempt >= RETRIES:
