@@ -1,7 +1,7 @@
 """Computing cells: train the models of an experiment together, then sample and measure each cell on its own.
 
-A cell's random numbers come from its own coordinates and run seed: alone or in the sweep, on the same kind of device, it
-is the same.
+A cell's random numbers come from its own coordinates and run seed: alone or in the sweep, on the same kind of device,
+it is the same.
 """
 
 from __future__ import annotations
