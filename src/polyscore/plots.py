@@ -32,7 +32,6 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "figure.facecolor": "white",
-    "svg.fonttype": "none",  # letters stay letters: smaller files, and a reader can search them
 }
 
 
@@ -40,9 +39,15 @@ class Panels:
     """A figure with rows of panels, saved on leaving the `with` block; the panels come row by row."""
 
     def __init__(
-        self, path: Path | str, widths: Sequence[float], height: float = 3.2, title: str = "", rows: int = 1
+        self,
+        path: Path | str,
+        widths: Sequence[float],
+        height: float = 3.2,
+        title: str = "",
+        rows: int = 1,
+        dpi: int = 160,
     ) -> None:
-        self.path, self.widths, self.height, self.title, self.rows = path, widths, height, title, rows
+        self.path, self.widths, self.height, self.title, self.rows, self.dpi = path, widths, height, title, rows, dpi
 
     def __enter__(self) -> tuple[Figure, list[Axes]]:
         import matplotlib
@@ -59,7 +64,7 @@ class Panels:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            write_atomically(self.path, lambda temporary: self.figure.savefig(temporary, dpi=160))
+            write_atomically(self.path, lambda temporary: self.figure.savefig(temporary, dpi=self.dpi))
             if Path(self.path).suffix == ".png":
                 write_atomically(self.path, self._index_colours)
         self._style.__exit__(None, None, None)

@@ -25,6 +25,7 @@ from polyscore.targets import exact
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_DPI = 96  # twenty pictures in one file: enough for a screen, and below a megabyte together
 FIGURE_ONE = "gaussian-factorized-ood"
 _CONDITIONS, _CORRECTED, _POINTS = ("a1", "a2", "base"), 16, 1500
 _COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN)
@@ -34,7 +35,7 @@ def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
     """Save SW2 (or another metric) against K, one panel a table: lines are ours, open marks the published values."""
     widths = [3.6] * min(2, len(tables))
     rows = -(-len(tables) // len(widths))
-    with plots.Panels(path, widths, 3.1 * rows, rows=rows) as (figure, axes):
+    with plots.Panels(path, widths, 3.1 * rows, rows=rows, dpi=_DPI) as (figure, axes):
         for axis, table in zip(axes, tables, strict=False):
             _curves(axis, table)
         for axis in axes[len(tables) :]:
@@ -98,7 +99,7 @@ def _grid(
 ) -> None:
     reach = 1.3 * plots.reach_of(target)
     columns = len(counts) + 1
-    with plots.Panels(path, [1.7] * columns, 1.8 * len(sizes), rows=len(sizes)) as (_, axes):
+    with plots.Panels(path, [1.7] * columns, 1.8 * len(sizes), rows=len(sizes), dpi=_DPI) as (_, axes):
         for i, size in enumerate(sizes):
             row = axes[i * columns : (i + 1) * columns]
             for axis, k in zip(row, counts, strict=False):
@@ -132,7 +133,7 @@ def figure_one(path: Path | str, learned: Row | None = None, steps: int = 200) -
     reach = 1.05 * plots.reach_of(torch.cat([*rows[0].sources, exactly]))
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
     titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {_CORRECTED})", "exact composition"]
-    with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows)) as (_, axes):
+    with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows), dpi=_DPI) as (_, axes):
         for i, row in enumerate(rows):
             panels = axes[4 * i : 4 * i + 4]
             colours = (plots.BLUE, plots.ORANGE, plots.GREY)

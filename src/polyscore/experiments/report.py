@@ -23,8 +23,6 @@ from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
 from polyscore.files import write_text
 
-_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
-
 
 @dataclass(frozen=True)
 class Report:
@@ -58,7 +56,7 @@ class Picture:
     def read(cls, path: Path, caption: str) -> Picture:
         """Return a figure's file inlined."""
         data = base64.b64encode(path.read_bytes()).decode()
-        return cls(caption, f"data:{_TYPES[path.suffix]};base64,{data}")
+        return cls(caption, f"data:image/png;base64,{data}")
 
 
 def write_report(
@@ -105,7 +103,7 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, fami
         found = [table(e, store) for e in experiments if e.setting == name]
         found = [item for item in found if item.filled]
         if found:
-            figures.against_particles(path := folder / f"{name}.svg", found)
+            figures.against_particles(path := folder / f"{name}.png", found)
             caption = f"{TITLES[name]}: SW2 against K; lines and error bars ours, open marks published."
             pictures.append(Picture.read(path, caption))
     for e in experiments:
