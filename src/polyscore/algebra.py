@@ -19,7 +19,14 @@ from torch import Tensor
 
 from polyscore.checkpoints import Checkpoint, write_checkpoint
 from polyscore.distributions import Distribution
-from polyscore.distributions.learned import Ensemble, Learned, Units, common_units, network_conditions
+from polyscore.distributions.learned import (
+    Ensemble,
+    Learned,
+    Units,
+    common_networks,
+    common_units,
+    network_conditions,
+)
 from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
@@ -102,18 +109,15 @@ class Family(Mapping[str, "Composition"]):
     def save(self, path: str | Path) -> Path:
         """Write learned members as `fit` returns them, ensembles too; `load` reads them again."""
         models = {name: network_conditions(member) for name, member in self.members.items()}
-        groups = {tuple(id(model.group) for model in column) for column in models.values()}
+        networks = [group.network for group in common_networks(list(models.values()))]
         aligned = all(len({model.index for model in column}) == 1 for column in models.values())
-        shapes = {group.network.shape for group in self.groups}
-        if len(groups) != 1 or not aligned or len(shapes) != 1:
+        if not aligned or len({network.shape for network in networks}) != 1:
             raise CompositionError(
                 "a family must have one network behind all its members to be saved, or the models of one ensemble, "
                 f"alike in shape; got {len(self.groups)} networks for {len(self)} members. Save each part by itself."
             )
-        columns = list(models.values())
         indices = {name: column[0].index for name, column in models.items()}
-        found = [model.group.network for model in columns[0]]
-        return write_checkpoint(path, Checkpoint(found, indices, self.schedule, self.units, self.training))
+        return write_checkpoint(path, Checkpoint(networks, indices, self.schedule, self.units, self.training))
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +151,8 @@ class Family(Mapping[str, "Composition"]):
             good = len(units) == 2 and all(isinstance(u, Tensor) and tuple(u.shape) == self.event for u in units)
             if not good or not bool((units[1] > 0).all()):
                 raise CompositionError(
-                    f"units must be (shift, scale), two tensors of shape {self.event}, scales positive; got {units!r}."
+                    f"units must be (shift, scale), two tensors of shape {self.event}, scales positive; got {units!r}. "
+                    "Take the mean and standard deviation of the data, as torch tensors."
                 )
         return common_units(self.members, units)
 
@@ -157,7 +162,8 @@ class Family(Mapping[str, "Composition"]):
         for name, event in events.items():
             if event != events[first]:
                 raise CompositionError(
-                    f"all conditions must have one shape; {first!r} has {events[first]}, {name!r} has {event}."
+                    f"all conditions must have one shape; {first!r} has {events[first]}, {name!r} has {event}. "
+                    "Compose models of the same variables."
                 )
         return events[first]
 
@@ -336,7 +342,7 @@ class Composition:
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"x must be a tensor of floating-point numbers; got {kind}. Convert it: x.float().")
         if tuple(x.shape[x.ndim - len(self.event) :]) != tuple(self.event):
-            raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}.")
+            raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}. Reshape it.")
 
     def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
         """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""

@@ -81,7 +81,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         return Checkpoint(networks, conditions, schedule, units, about["training"])
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise FileError(
-            f"{path} must hold every tensor of its network, in shape; {error} is missing or wrong."
+            f"{path} must hold every tensor of its network, in shape; {error} is missing or wrong. "
+            "Use a copy, or train again."
         ) from error
 
 

@@ -61,7 +61,7 @@ def check_conditions(names: Iterable[object]) -> None:
     """Raise `CompositionError` unless every name can be a condition: a non-empty string without quotes."""
     for name in names:
         if not isinstance(name, str) or not name or '"' in name:
-            raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}.")
+            raise CompositionError(f"a condition must be a non-empty string without quotes; got {name!r}. Rename it.")
 
 
 def require(condition: object, subject: str, rule: str, value: object, remedy: str = "") -> None:
@@ -70,6 +70,6 @@ def require(condition: object, subject: str, rule: str, value: object, remedy: s
         raise ArgumentError(f"{subject} must {rule}; got {value}. {remedy}".strip())
 
 
-def is_whole(value: object) -> bool:
-    """Whether a value is an integer of any kind; True and False are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1, NumPy's too; True is not one."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

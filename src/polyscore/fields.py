@@ -20,7 +20,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
-from polyscore.distributions.learned import NetworkCondition, network_conditions
+from polyscore.distributions.learned import NetworkCondition, common_networks, network_conditions
 from polyscore.nn import kernels
 from polyscore.nn.mlp import ScoreNetwork, matmul_precision
 from polyscore.scores import combine, spread
@@ -52,9 +52,7 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
 
 def _same_networks(columns: list[list[NetworkCondition]]) -> bool:
     """Whether all parts rest on the same networks, which can be evaluated as one."""
-    groups = [model.group for model in columns[0]]
-    alike = {(group.network.shape, group.network.width, group.precision) for group in groups}
-    return len(alike) == 1 and all([model.group for model in column] == groups for column in columns)
+    return len({(group.network.shape, group.network.width, group.precision) for group in common_networks(columns)}) == 1
 
 
 def row(table: Tensor, i: int | Tensor) -> Tensor:

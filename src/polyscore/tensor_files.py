@@ -41,9 +41,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = json.loads((file.metadata() or {}).get("polyscore", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise FileError(f"{path} must be a whole safetensors file; it is damaged or foreign ({error}).") from error
+        raise FileError(
+            f"{path} must be a whole safetensors file; it is damaged or foreign ({error}). Use a copy, or train again."
+        ) from error
     if not isinstance(about, dict):
-        raise FileError(f"{path} must be written by polyscore; it is another program's safetensors file.")
+        raise FileError(f"{path} must be written by polyscore; it is another program's. Wrap that model in ps.Learned.")
     if about.pop("sum", None) != _digest(tensors):
         raise FileError(f"{path} must hold the numbers that were written; it is damaged. Use a copy, or train again.")
     return tensors, about

@@ -37,7 +37,9 @@ def chosen(
         try:
             changes["particles"] = tuple(sorted({int(part) for part in particles.split(",")}))
         except ValueError as error:
-            raise ArgumentError(f"--particles must be whole numbers such as 1,4,16; got {particles!r}.") from error
+            raise ArgumentError(
+                f"--particles must be whole numbers such as 1,4,16; got {particles!r}. Separate them by commas."
+            ) from error
         require(min(changes["particles"]) >= 1, "--particles", "be at least 1", particles)
     found = [cells.quick(experiment) for experiment in found] if quick else found
     return [dataclasses.replace(experiment, **changes) for experiment in found]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from polyscore.errors import CompositionError, is_whole, require
+from polyscore.errors import CompositionError, is_count, require
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
@@ -117,7 +117,7 @@ class Learned:
 
 
 def _is_shape(event: object) -> bool:
-    return isinstance(event, tuple) and all(is_whole(size) and size >= 1 for size in event)
+    return isinstance(event, tuple) and all(is_count(size) for size in event)
 
 
 def _time(t: Tensor | float, x: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class Ensemble:
             raise CompositionError(f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}.")
         events = sorted({tuple(member.event) for member in members})
         if len(events) > 1:
-            raise CompositionError(f"an ensemble must share one shape; got {events}.")
+            raise CompositionError(f"an ensemble must share one shape; got {events}. Take models of the same data.")
         self.units = common_units({f"model {m}": member for m, member in enumerate(members)})
         self.members = list(members)
         self.schedule: Schedule = schedules[0]
@@ -232,6 +232,12 @@ def _units_text(units: Units | None) -> str:
         return "none (not standardised)"
     shift, scale = ([float(f"{v:.4g}") for v in part.flatten()[:4].tolist()] for part in units)
     return f"shift {shift}, scale {scale}"
+
+
+def common_networks(columns: Sequence[Sequence[NetworkCondition]]) -> list[Network]:
+    """Return the networks on which all members rest, in one order; none where members differ in them."""
+    groups = [model.group for model in columns[0]]
+    return groups if all([model.group for model in column] == groups for column in columns) else []
 
 
 def network_conditions(member: object) -> list[NetworkCondition]:

@@ -117,22 +117,29 @@ def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
     try:
         content = yaml.load(text, _OnceLoader)
     except yaml.YAMLError as error:
-        raise SpecError(f"{source} must be valid YAML; {error}.") from error
+        raise SpecError(f"{source} must be valid YAML; {error}. Correct that line.") from error
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
-        raise SpecError(f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}.")
+        raise SpecError(
+            f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}. "
+            "Write experiments: {{my-name: {{setting: mixture-ood}}}}."
+        )
     for key in content:
         if key not in ("protocol", "experiments"):
-            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.")
+            raise SpecError(
+                f"a key of {source} must be protocol or experiments; got {key!r}. Move it below one of them."
+            )
     found = {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
     return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
 
 
 def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Experiment:
     if not isinstance(entry, Mapping):
-        raise SpecError(f"experiment {name!r} of {source} must be a mapping; got {entry!r:.80}.")
+        raise SpecError(
+            f"experiment {name!r} of {source} must be a mapping; got {entry!r:.80}. Write {{setting: mixture-ood}}."
+        )
     shared, own = content.get("protocol") or {}, entry.get("protocol") or {}
     if not isinstance(shared, Mapping) or not isinstance(own, Mapping):
-        raise SpecError(f"a protocol of {source} must be a mapping; got {(own or shared)!r:.80}.")
+        raise SpecError(f"a protocol of {source} must be a mapping; got {(own or shared)!r:.80}. Write {{clip: null}}.")
     try:
         return parse_experiment({**entry, "protocol": {**shared, **own}})
     except PolyscoreError as error:
@@ -144,7 +151,7 @@ def load_spec(path: str | Path) -> dict[str, Experiment]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"a spec must be a readable YAML file; got {str(path)!r} ({error}).") from error
+        raise SpecError(f"a spec must be a readable YAML file; got {str(path)!r} ({error}). Check the path.") from error
     return parse_spec(text, str(path))
 
 
@@ -175,4 +182,4 @@ def _first(error: ValidationError) -> str:
     where = ".".join(map(str, found["loc"])) or "a spec"
     rule = found["msg"].removeprefix("Input should ").removeprefix("Value error, ")
     rule = "hold at least one number" if found["type"] == "too_short" else rule
-    return f"{where} must {rule}; got {found['input']!r:.80}."
+    return f"{where} must {rule}; got {found['input']!r:.80}. `polyscore paper list --json` shows valid ones."

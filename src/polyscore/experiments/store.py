@@ -78,12 +78,16 @@ class Store:
         if not marker.exists():
             # A kill may have left a hidden temporary file and nothing else.
             if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
-                raise StoreError(f"a store must be an empty or a polyscore folder; {self.path} holds other files.")
+                raise StoreError(
+                    f"a store must be an empty or a polyscore folder; {self.path} holds other files. Choose another."
+                )
             return
         try:
             found = json.loads(marker.read_text())
         except (OSError, ValueError) as error:
-            raise StoreError(f"{marker} must be readable JSON; it is damaged ({error}).") from error
+            raise StoreError(
+                f"{marker} must be readable JSON; it is damaged ({error}). Restore it from a copy."
+            ) from error
         found = found if isinstance(found, dict) else {}
         if (found.get("format"), found.get("version")) != (FORMAT, VERSION):
             raise StoreError(
@@ -173,7 +177,9 @@ class Store:
         try:
             return open(self.path / ".lock", "a+")
         except OSError as error:
-            raise StoreError(f"the store must be writable; {self.path} is not ({error.strerror}).") from error
+            raise StoreError(
+                f"the store must be writable; {self.path} is not ({error.strerror}). Choose another."
+            ) from error
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -10,10 +10,10 @@ import warnings
 from dataclasses import dataclass
 
 from polyscore.algebra import Composition
-from polyscore.errors import DegeneracyWarning, require
+from polyscore.errors import DegeneracyWarning, is_count, require
 from polyscore.samplers.moves import Balanced, Move, Published
 from polyscore.samplers.plan import Settings
-from polyscore.samplers.sampler import Sampler, check_common, is_count
+from polyscore.samplers.sampler import Sampler, check_common
 from polyscore.smc import Resampler, resampler
 
 

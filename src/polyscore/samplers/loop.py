@@ -11,14 +11,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.devices import check_device
-from polyscore.errors import DegeneracyWarning, ScoreError, require
+from polyscore.errors import DegeneracyWarning, ScoreError, is_count, require
 from polyscore.samplers.graph import is_graphable, replay
 from polyscore.samplers.plan import Plan, Settings, make_plan
 from polyscore.samplers.run import Run
@@ -60,7 +59,7 @@ def run(
     progress: Progress | None,
 ) -> Run:
     """Sample `n` swarms in chunks and collect the `Run`."""
-    require(isinstance(n, Integral) and n >= 1, "n", "be a whole number of at least 1", n)
+    require(is_count(n), "n", "be a whole number of at least 1", n)
     n = int(n)
     require(max_particles is None or max_particles >= 1, "max_particles", "be at least 1", max_particles)
     like = torch.empty(0, dtype=dtype, device=check_device(device or q.family.device))

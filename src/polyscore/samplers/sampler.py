@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 
 from polyscore.algebra import Composition
-from polyscore.errors import is_whole, require
+from polyscore.errors import is_count, require
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
@@ -42,11 +42,6 @@ class Sampler(ABC):
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         settings = self.settings(q)
         return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number of at least 1."""
-    return is_whole(value) and int(value) >= 1  # type: ignore[call-overload]
 
 
 def check_common(steps: int, churn: float) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from polyscore.algebra import Family
 from polyscore.checkpoints import Checkpoint, with_suffix
 from polyscore.devices import check_device
 from polyscore.distributions.learned import Ensemble
-from polyscore.errors import DegeneracyWarning, PolyscoreError, require
+from polyscore.errors import DegeneracyWarning, PolyscoreError, is_count, require
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.rng import derive
@@ -61,7 +60,7 @@ def fit(
         seconds: stop after this much wall-clock time at the latest.
         progress: called now and then with (step, steps, mean loss).
     """
-    require(isinstance(members, Integral) and members >= 1, "members", "be a whole number of at least 1", members)
+    require(is_count(members), "members", "be a whole number of at least 1", members)
     seeds = [seed] if members == 1 else [derive(seed, "member", m) for m in range(members)]
     families = fit_many(
         [data] * members, seeds, recipe=recipe, device=device, checkpoint=checkpoint,
@@ -92,9 +91,9 @@ def fit_many(
     A family's result depends on its own data and seed, not on who shares the program.
     """
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
-    require(isinstance(checkpoint_every, Integral) and checkpoint_every >= 1, "checkpoint_every",
+    require(is_count(checkpoint_every), "checkpoint_every",
             "be a whole number of at least 1", checkpoint_every)  # fmt: skip
-    require(seconds is None or seconds >= 0, "seconds", "not be negative, or None", seconds)
+    require(seconds is None or seconds >= 0, "seconds", "be at least 0, or None", seconds)
     if checkpoint is not None:
         checkpoint = check_file(with_suffix(checkpoint), (".safetensors",))
     recipe = _recipe(recipe, options)

@@ -74,7 +74,9 @@ def _points(subject: str, data: Any) -> Tensor:
     try:
         points = data.detach().cpu() if isinstance(data, Tensor) else torch.from_numpy(_array(data))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{subject} must be an array of numbers (n, d); got {type(data).__name__}.") from error
+        raise ArgumentError(
+            f"{subject} must be an array of numbers (n, d); got {type(data).__name__}. Convert it with numpy."
+        ) from error
     require(not points.is_complex(), subject, "be real numbers", points.dtype, "Pass real and imaginary parts apart.")
     require(points.ndim == 2, subject, "be a matrix (n, d)", f"shape {tuple(points.shape)}",
             "Reshape a vector with data[:, None].")  # fmt: skip

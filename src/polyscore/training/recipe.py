@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from polyscore.errors import is_whole, require
+from polyscore.errors import is_count, require
 from polyscore.nn.mlp import ACTIVATIONS
 from polyscore.schedules import VP, Schedule, from_dict
 
@@ -47,7 +47,7 @@ class Recipe:
         )
         for name in ("steps", "batch", "width", "depth"):
             value: int = getattr(self, name)
-            require(is_whole(value) and value >= 1, name, "be a whole number of at least 1", repr(value))
+            require(is_count(value), name, "be a whole number of at least 1", repr(value))
             object.__setattr__(self, name, int(value))
         require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
         require(0 < self.learning_rate < math.inf, "learning_rate", "be positive", self.learning_rate)

@@ -88,7 +88,8 @@ class OnRay:
             return ray.get(reference)
         except ray.exceptions.WorkerCrashedError as error:
             raise EngineError(
-                f"a task must survive; its worker died {self.retries + 1} times. What was stored is safe."
+                f"a task must survive; its worker died {self.retries + 1} times. What was stored is safe. "
+                "Give a task more memory, or fewer tasks a machine (--gpus)."
             ) from error
         except ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from error
@@ -98,7 +99,7 @@ def check_answers(address: str) -> None:
     """Raise `EngineError` within seconds if nothing listens at `host:port`."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
-        raise EngineError(f"--address must be host:port or auto; got {address!r}.")
+        raise EngineError(f"--address must be host:port or auto; got {address!r}. Ray's port is 6379 by default.")
     try:
         with socket.create_connection((host, int(port)), _ANSWER_SECONDS) as line:
             # Ray speaks HTTP/2: a greeting and empty settings are answered with settings, at once.
