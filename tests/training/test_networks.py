@@ -1,6 +1,8 @@
 """Stacked networks against plain `nn.Sequential` ones with the same weights, and the field that samplers see."""
 
 import math
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -393,3 +395,17 @@ def test_scores_of_networks_can_be_differentiated_in_every_way(shared):
 def test_no_points_have_no_scores(shared):
     p = families(2, 3, shared)[0]
     assert p["c0"].score(torch.zeros(0, 3), 0.4).shape == (0, 3)
+
+
+def test_a_cpu_imports_no_gpu_package():
+    """In a process of its own: training, sampling and measuring, then a look at what was loaded."""
+    script = """
+import sys, torch, polyscore as ps
+p = ps.fit({"a": torch.randn(50, 2), "b": torch.randn(50, 2) + 1}, steps=3, width=64, device="cpu")
+run = ps.FeynmanKac(particles=4, steps=5).sample(p["a"] * p["b"], 10, device="cpu")
+ps.sliced_wasserstein(run.samples, run.samples), ps.mmd2(run.samples, run.samples)
+gpu = ("triton", "polyscore.nn.kernels.fused", "polyscore.nn.kernels.mlp", "polyscore.nn.kernels.activation")
+print(sorted(name for name in gpu if name in sys.modules), torch.cuda.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "[] False"
