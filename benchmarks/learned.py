@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 import polyscore as ps
-from polyscore.nn import kernels
+from polyscore.nn import kernels, table
 
 GAUSSIANS = {"a1": ps.Gaussian(cov=[10, 1]), "a2": ps.Gaussian(cov=[1, 10]), "base": ps.Gaussian(cov=1.0)}
 
@@ -121,13 +121,13 @@ def training_rows(device: str, small: bool, full: bool) -> list[dict[str, object
 def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
     """Seconds of one cell at every K."""
     swarms, steps, counts = (500, 20, (1, 4, 16)) if small else (5000, 500, (1, 4, 16, 64, 256))
-    family = ps.fit(_data(10_000, 0), device=device, steps=20)
+    # On a GPU long enough for a smooth network, which tables need; a CPU at this scale reads none.
+    family = ps.fit(_data(10_000, 0), device=device, steps=20 if small else 3000).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
     scores = plain_scores(plain_network(device))
     rows: list[dict[str, object]] = []
     for particles in counts:
         sampler = ps.FeynmanKac.published(particles, steps=steps)
-        # An untrained model sends particles anywhere; only its cost matters here, so keep the first cell as warm-up.
         sampler.sample(q, swarms, seed=0, device=device)
         floor = 2 * 3 * swarms * particles * 3 * 512 * 512 * steps / 790e12
         # Every plain step costs the same: at large K a tenth of them suffices.
@@ -141,9 +141,20 @@ def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
         scaled = f" ({steps // shorter} of {steps} steps, scaled)" if shorter > 1 else ""
         rows.append(_row(f"sample K = {particles}, plain{scaled}", base))
         rows.append(_row(f"sample K = {particles}, ours", ours, base / ours, None if small else floor))
+        if swarms * particles >= table.WORTHWHILE:
+            rows.append(table_row(q, sampler, device, base))
         if particles == 256:
             rows.append(other_work_row(particles, ours))
     return rows
+
+
+def table_row(q: ps.Composition, sampler: ps.FeynmanKac, device: str, base: float) -> dict[str, object]:
+    """Seconds of the same cell by table: nodes are evaluated, particles interpolated."""
+    q.family.to(precision="auto")
+    sampler.sample(q, 5000, seed=0, device=device)
+    [seconds] = timed(partial(sampler.sample, q, 5000, seed=1, device=device), repeats=3)
+    q.family.to(precision="fp16")
+    return _row(f"sample K = {sampler.particles}, ours, by table", seconds, base / seconds)
 
 
 class Silent:
@@ -163,7 +174,7 @@ class Silent:
 
 def other_work_row(particles: int, cell_seconds: float) -> dict[str, object]:
     """Seconds of a cell without its network: moves, residual, resampling, bookkeeping."""
-    family = ps.fit(_data(100, 0), device="cuda", steps=2)
+    family = ps.fit(_data(100, 0), device="cuda", steps=2).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
     sampler, silent = ps.FeynmanKac.published(particles), Silent(3)
     with mock.patch.object(kernels, "fuse", lambda network, device: silent):

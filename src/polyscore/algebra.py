@@ -95,7 +95,7 @@ class Family(Mapping[str, "Composition"]):
         return list(found.values())
 
     def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
-        """Move learned members to a device, or set their precision ("auto", "tf32", "float32"); returns the family."""
+        """Move learned members to a device, or set their precision as in `load`; returns the family."""
         for group in self.groups:
             if device is not None:
                 group.network.to(device)

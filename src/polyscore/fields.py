@@ -21,9 +21,13 @@ from polyscore.algebra import Composition
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
 from polyscore.distributions.learned import NetworkCondition, common_networks, network_conditions
-from polyscore.nn import kernels
+from polyscore.nn import kernels, table
 from polyscore.nn.mlp import ScoreNetwork, matmul_precision
 from polyscore.scores import combine, spread
+
+# A table is compared with its network at this many points of a run, now and then, and given up beyond this share of the
+# noise's norm: twice what fp16 products may be off by themselves.
+_CHECKED, _TABLE_ERROR = 4096, 2e-3
 
 
 class Field(Protocol):
@@ -35,6 +39,10 @@ class Field(Protocol):
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
+
+    def mend(self, x: Tensor, i: int) -> bool:
+        """Check a shortcut at points of a run; where it is not accurate enough, give it up and return True."""
+        return False
 
 
 def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
@@ -60,7 +68,7 @@ def row(table: Tensor, i: int | Tensor) -> Tensor:
     return table[i] if isinstance(i, int) else table.index_select(0, i)[0]
 
 
-class ScoreField:
+class ScoreField(Field):
     """Any family: one call for all scores."""
 
     closed_form = False
@@ -78,7 +86,7 @@ class ScoreField:
         return combine(scores, self.exponents), value
 
 
-class GaussianField:
+class GaussianField(Field):
     """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
 
     closed_form = True
@@ -155,7 +163,7 @@ def _is_diagonal(matrices: Tensor) -> bool:
     return not bool((matrices - torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))).any())
 
 
-class MixtureField:
+class MixtureField(Field):
     """Mixtures whose components all have one covariance.
 
     s_a = P (alpha m_a(x) - x), with m_a the mean of the means under the shares
@@ -206,12 +214,12 @@ class MixtureField:
         return score, value.view(x.shape[:-1])
 
 
-class NetworkField:
+class NetworkField(Field):
     """A learned network: noise of all conditions at once, combined as scores -eps / sigma.
 
     The models of an ensemble stand side by side in one network, and their noise is averaged. Only the first layer's
     constants depend on time; they are tabled. On a GPU the layers run in fp16 with float32 sums, in fused kernels where
-    the network's shape allows it.
+    the network's shape allows it. In the plane, many particles are interpolated from few nodes (`polyscore.nn.table`).
     """
 
     closed_form = False
@@ -225,11 +233,14 @@ class NetworkField:
         self.network, self.models = ScoreNetwork.side_by_side(picked), len(models)
         self.exponents = list(q.exponents.values())
         size = q.event[0]
-        self.numbers_per_particle = self.network.conditions * (2 * self.network.width + 8 * size) + 16 * size
+        layers = 2 * self.network.width if like.is_cuda else 0  # a CPU takes rows through the layers piece by piece
+        self.numbers_per_particle = self.network.conditions * (layers + 8 * size) + 16 * size
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
         self.offsets = self.network.offsets(times.to(like.device))
         self.precision = columns[0][0].group.precision
-        self.fused = kernels.fuse(self.network, like.device) if self.precision == "auto" else None
+        self.half = self.precision in ("auto", "fp16")
+        self.tabulate = self.precision == "auto" and size == 2
+        self.fused = kernels.fuse(self.network, like.device) if self.half else None
         if self.fused is not None:
             self.offsets = self.fused.half_offsets(self.offsets)
 
@@ -243,12 +254,31 @@ class NetworkField:
             return score, None
         return score, (spread(noise, self.exponents) * factor.square()).view(x.shape[:-1])
 
+    def mend(self, x: Tensor, i: int) -> bool:
+        """Compare table and network at some of the points; beyond 2e-3 of the noise's norm, give up the table."""
+        flat = x.reshape(-1, x.shape[-1]).float()
+        if not self._reads_table(flat):
+            return False
+        some = slice(None, None, max(1, len(flat) // _CHECKED))
+        direct = self._direct(flat[some], self.offsets[i])
+        error = self._noise(flat, self.offsets[i])[:, some] - direct
+        self.tabulate = bool(error.norm() <= _TABLE_ERROR * direct.norm())
+        return not self.tabulate
+
+    def _reads_table(self, x: Tensor) -> bool:
+        return self.tabulate and len(x) >= table.WORTHWHILE
+
     def _noise(self, x: Tensor, offset: Tensor) -> Tensor:
+        if self._reads_table(x):
+            return table.tabulated(lambda nodes: self._direct(nodes, offset), x)
+        return self._direct(x, offset)
+
+    def _direct(self, x: Tensor, offset: Tensor) -> Tensor:
         if self.fused is not None:
             return self.fused.noise(x, offset)
         if not x.is_cuda:
             return self.network.noise_in_place(x, offset)
-        half = torch.float16 if self.precision == "auto" else None
+        half = torch.float16 if self.half else None
         with matmul_precision("high" if self.precision == "tf32" else "highest", x.device):
             return self.network.noise(x, offset, half)
 

@@ -16,6 +16,7 @@ from polyscore.samplers.loop import iterate
 from polyscore.samplers.moves import Balanced, Published
 from polyscore.samplers.plan import Settings, make_plan
 from polyscore.smc import resampler
+from polyscore.training.fit import DivergenceError
 from training.networks import families
 
 pytestmark = pytest.mark.gpu
@@ -91,7 +92,7 @@ def test_both_devices_draw_from_one_law(name):
     assert ps.sliced_wasserstein(cpu.samples, gpu.samples.cpu()) < 3 * floor + 0.02
 
 
-@pytest.mark.parametrize("precision", ["auto", "tf32", "float32"])
+@pytest.mark.parametrize("precision", ["auto", "fp16", "tf32", "float32"])
 def test_every_precision_is_near_the_cpu(precision):
     from polyscore.fields import prepare
     from polyscore.samplers.moves import time_grid
@@ -141,7 +142,7 @@ def test_metrics_on_the_gpu_are_those_on_the_cpu():
 
 def test_a_gpu_that_is_too_small_halves_the_chunk():
     # The layered kernels of width 256 pass activations through memory: 4.9 GB for 1.6 million particles.
-    q = ps.parse("c0 * c1 / c2", families(3, 2, True, width=256)[0])
+    q = ps.parse("c0 * c1 / c2", families(3, 2, True, width=256)[0].to(precision="fp16"))
     sampler = ps.FeynmanKac(particles=16, steps=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegeneracyWarning)  # of a random network's weights
@@ -199,6 +200,20 @@ def test_a_training_resumes_on_the_gpu(tmp_path):
     back = ps.load(whole.save(tmp_path / "model"), device="cuda")
     assert torch.equal(back["c0"].score(x, 0.5), whole["c0"].score(x, 0.5))
     assert ps.load(tmp_path / "model").device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")  # data of 1e30 is warned of
+def test_a_training_that_diverges_on_the_gpu_says_so(tmp_path):
+    """The captured step cannot look at its own loss; what is read now and then must still stop the training."""
+    path = tmp_path / "run.safetensors"
+    options = {"width": 64, "depth": 3, "batch": 96, "checkpoint": path, "checkpoint_every": 20}
+    ps.fit(data(1), steps=40, **options)
+    before = path.read_bytes()
+    with pytest.raises(DivergenceError, match="loss must not diverge"):
+        ps.fit(data(1), steps=400, learning_rate=1e6, **options | {"checkpoint": tmp_path / "other.safetensors"})
+    with pytest.raises(DivergenceError, match="dataset 1"):
+        ps.fit_many([data(1), {"c0": np.full((50, 2), 1e30), "c1": np.ones((9, 2))}], [0, 1], steps=400, width=64)
+    assert path.read_bytes() == before
 
 
 def test_the_loss_on_the_gpu_falls_like_that_on_the_cpu():

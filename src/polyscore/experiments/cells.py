@@ -37,7 +37,7 @@ class Protocol:
         churn: 1 the SDE, 0 the ODE.
         reference: "paper" (closed form; rejection or importance for mixtures) or "exact" (closed form or grid).
         projections: of sliced W2.
-        precision: "auto" (fp16 tensor cores on a GPU), "tf32" or "float32"; training is TF32 on a GPU in any case.
+        precision: of sampling, as in `Family.to`; training is TF32 on a GPU in any case.
         train_steps, batch, learning_rate, width, depth: of training.
         first_seed: run r uses seed first_seed + r.
     """

@@ -24,8 +24,8 @@ from polyscore.samplers.run import Run
 from polyscore.samplers.step import State, advance, flat_rows, start
 from polyscore.smc import invert, weigh
 
-# The alarm for non-finite scores is read this rarely, so that the host does not wait for the device.
-_ALARM_INTERVAL = 50
+# Scores are checked (for non-finite ones, for shortcuts) this rarely, so that the host does not wait for the device.
+_CHECK_INTERVAL = 50
 
 Progress = Callable[[int, int], None]
 
@@ -162,8 +162,12 @@ def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
     ess: list[Tensor] = []
     parents: list[Tensor] = []
     for i, state in enumerate(iterate(plan, first, stop)):
-        if (i % _ALARM_INTERVAL == 0 or i == steps) and not bool(state.alarm == 0):
-            _explain_non_finite(plan, first, stop)
+        if i % _CHECK_INTERVAL == 0 or i == steps:
+            if not bool(state.alarm == 0):
+                _explain_non_finite(plan, first, stop)
+            if plan.field.mend(state.x, i):
+                counter(-i * (stop - first))
+                return _run_chunk(plan, first, stop, counter)
         if i:
             ess.append(state.ess.clone())
             if plan.settings.ancestry:
