@@ -183,8 +183,14 @@ def status(store: StoreOption = STORE, quick: Quick = False, spec: Spec = None, 
         show.write_json({"store": str(place.path), "experiments": rows})
     else:
         header = ["experiment", "cells", "stored", "fewest runs by K"]
-        _table(header, [[r["name"], r["cells"], r["stored"], _join(f"{k}: {n}" for k, n in r["runs"].items())]
-                        for r in rows])  # fmt: skip
+        _table(header, [[r["name"], r["cells"], r["stored"], _runs(r["runs"])] for r in rows])
+
+
+def _runs(by_count: dict[int, int]) -> str:
+    """Say the runs behind each K, or once where all have the same."""
+    if len(set(by_count.values())) == 1:
+        return str(next(iter(by_count.values())))
+    return _join(f"{k}: {n}" for k, n in by_count.items())
 
 
 def _progress(experiment: Experiment, store: Store) -> dict[str, Any]:
