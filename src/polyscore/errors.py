@@ -54,7 +54,7 @@ class PolyscoreWarning(UserWarning):
 
 
 class DegeneracyWarning(PolyscoreWarning):
-    """A result that exists but rests on too little: low effective sample size, an improper path."""
+    """A result that exists but rests on too little: low effective sample size, coarse steps, an improper path."""
 
 
 def check_conditions(names: Iterable[object]) -> None:

@@ -11,6 +11,9 @@ from polyscore.errors import DegeneracyWarning
 from polyscore.samplers import loop
 from training.networks import families
 
+# Six steps are too few for some of these targets, and enough to see what a chunk does.
+pytestmark = pytest.mark.filterwarnings("ignore:the last step")
+
 SAMPLER = ps.FeynmanKac(particles=4, steps=6)
 QS = {
     "gaussians": compositions()["gaussians-2d-1,1,-1"],

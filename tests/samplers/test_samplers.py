@@ -1,6 +1,7 @@
 """Every sampler over one list: shapes, seeds, chunks, and what resampling does."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -275,6 +276,7 @@ def test_the_clip_is_reported_and_bounds_the_weights():
     same(wide, free)
 
 
+@pytest.mark.filterwarnings("ignore:the last step")
 def test_the_clipped_fraction_counts_rates():
     """One step to t = 0 with one particle: the fraction is the share of swarms whose |g| there exceeds the clip."""
     q = QS["gaussians-2d-1,1,-1"]
@@ -325,9 +327,45 @@ def test_samplers_are_values():
     assert ps.FeynmanKac.published(particles=4) != ps.FeynmanKac(particles=4)
     assert ps.FeynmanKac.published().clip == 15
     assert hash(ps.Denoise()) == hash(ps.Denoise())
-    run = ps.FeynmanKac(particles=2, steps=3).sample(QS["single"], 2)
+    run = ps.FeynmanKac(particles=2, steps=12).sample(QS["single"], 2)
     with pytest.raises((AttributeError, TypeError)):
         run.samples = 0
+
+
+def narrow(deviation, **others):
+    return ps.Family({"a": ps.Gaussian(cov=[deviation**2, 1.0]), "b": ps.Gaussian(cov=1.0)} | others)
+
+
+@pytest.mark.parametrize("deviation", [0.1, 0.02, 0.015, 0.01, 0.003])
+def test_steps_that_are_too_coarse_are_warned_of(deviation):
+    """The warning comes exactly where the last step begins above the deviation, and there the deviation is off by 15 %
+    or more; without it, and with the steps it asks for, by 20 % at most."""
+    q, sampler = narrow(deviation)["a"], ps.Denoise(steps=500)
+
+    def ratio(sampler):
+        return sampler.sample(q, 4000, seed=0).samples[:, 0].std().item() / deviation
+
+    if deviation > ps.VP().sigma(torch.tensor(1 / 500)):
+        assert ratio(sampler) < 1.2
+        return
+    with pytest.warns(DegeneracyWarning, match="comes out too wide") as caught:
+        assert ratio(sampler) > 1.15
+    enough = int(re.search(r"steps=(\d+)", str(caught[0].message)).group(1))
+    if enough <= 2000:
+        assert ratio(ps.Denoise(steps=enough)) < 1.1
+
+
+def test_the_narrowest_part_is_that_of_the_composition():
+    p = narrow(0.02)  # two such factors together are narrower than 0.0155, and a denominator does not widen them
+    ps.Denoise(steps=500).sample(p["a"] * p["b"], 4)
+    for q in (p["a"] ** 2, p["a"] ** 2 / p["b"]):
+        with pytest.warns(DegeneracyWarning, match=r"0\.014"):
+            ps.Denoise(steps=500).sample(q, 4)
+
+
+def test_a_deviation_that_no_steps_resolve_is_still_only_a_warning():
+    with pytest.warns(DegeneracyWarning, match="stretch the data"):
+        ps.Denoise(steps=5).sample(narrow(1e-7)["a"], 4)
 
 
 def test_a_path_that_is_improper_between_proper_ends_is_warned_of():

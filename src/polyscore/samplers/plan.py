@@ -17,6 +17,7 @@ from polyscore.errors import ArgumentError, DegeneracyWarning, require
 from polyscore.fields import Field, prepare, row
 from polyscore.rng import Stream, block_size
 from polyscore.samplers.moves import Balanced, Move, Rates, Steps, euler_steps, exact_linear_steps, time_grid
+from polyscore.schedules import T_MIN
 from polyscore.smc import Resampler
 
 
@@ -128,6 +129,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor) -> Pl
     q.validity().require(repr(q))
     times = time_grid(settings.steps, q.schedule.ends_in_pure_noise)
     _check_end(q, settings)
+    _check_resolution(q, times)
     if q.schedule.ends_in_pure_noise:
         steps = exact_linear_steps(q.schedule, times, q.total, settings.churn)
     else:
@@ -153,6 +155,32 @@ def _check_end(q: Composition, settings: Settings) -> None:
             DegeneracyWarning,
             stacklevel=6,
         )
+
+
+def _check_resolution(q: Composition, times: Tensor) -> None:
+    """Warn where the last step begins with more noise than the narrowest part of the target is wide."""
+    if not q.is_closed_form:
+        return
+    steps, narrowest = len(times) - 1, _narrowest(q)
+    noise = q.schedule.sigma(times[-2]).item()
+    if noise <= narrowest:
+        return
+    enough, time = steps, times[-2]
+    while q.schedule.sigma(time).item() > narrowest / 2 and time > T_MIN:
+        enough, time = 2 * enough, time / 2
+    warnings.warn(
+        f"the last step should begin with less noise than the target's narrowest part is wide, {narrowest:.2g}; the "
+        f"last of {steps} begins with {noise:.2g}, so that what is narrower comes out too wide. Use steps={enough} or "
+        "more, or stretch the data.",
+        DegeneracyWarning,
+        stacklevel=6,
+    )
+
+
+def _narrowest(q: Composition) -> float:
+    """Return the smallest deviation that the composition can have: all narrowest components in one place."""
+    precisions = [w / components_of(q.distribution(name)).variances.min() for name, w in q.exponents.items() if w > 0]
+    return float(sum(precisions)) ** -0.5
 
 
 def _size(q: Composition) -> float:
