@@ -40,8 +40,8 @@ class Field(Protocol):
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
 
-    def mend(self, x: Tensor, i: int) -> bool:
-        """Check a shortcut at points of a run; where it is not accurate enough, give it up and return True."""
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
+        """Check shortcuts at points of a run, or after a score that was not finite; return whether one was given up."""
         return False
 
 
@@ -236,9 +236,9 @@ class NetworkField(Field):
         layers = 2 * self.network.width if like.is_cuda else 0  # a CPU takes rows through the layers piece by piece
         self.numbers_per_particle = self.network.conditions * (layers + 8 * size) + 16 * size
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
-        self.offsets = self.network.offsets(times.to(like.device))
+        self.offsets = self.plain_offsets = self.network.offsets(times.to(like.device))
         self.precision = columns[0][0].group.precision
-        self.half = self.precision in ("auto", "fp16")
+        self.half = self.precision in ("auto", "fp16")  # a CPU computes in float32 all the same
         self.tabulate = self.precision == "auto" and size == 2
         self.fused = kernels.fuse(self.network, like.device) if self.half else None
         if self.fused is not None:
@@ -254,8 +254,10 @@ class NetworkField(Field):
             return score, None
         return score, (spread(noise, self.exponents) * factor.square()).view(x.shape[:-1])
 
-    def mend(self, x: Tensor, i: int) -> bool:
-        """Compare table and network at some of the points; beyond 2e-3 of the noise's norm, give up the table."""
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
+        """Give up the table where it is not the network, and every shortcut where a score was not finite."""
+        if alarmed:
+            return self._give_up_all()
         flat = x.reshape(-1, x.shape[-1]).float()
         if not self._reads_table(flat):
             return False
@@ -264,6 +266,12 @@ class NetworkField(Field):
         error = self._noise(flat, self.offsets[i])[:, some] - direct
         self.tabulate = bool(error.norm() <= _TABLE_ERROR * direct.norm())
         return not self.tabulate
+
+    def _give_up_all(self) -> bool:
+        """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
+        shortcuts = self.tabulate or self.half
+        self.tabulate, self.half, self.fused, self.offsets = False, False, None, self.plain_offsets
+        return shortcuts
 
     def _reads_table(self, x: Tensor) -> bool:
         return self.tabulate and len(x) >= table.WORTHWHILE

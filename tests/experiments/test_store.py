@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from polyscore.errors import DegeneracyWarning
-from polyscore.experiments import samples
+from polyscore.errors import DegeneracyWarning, ScoreError
+from polyscore.experiments import runner, samples
 from polyscore.experiments.cells import Cell, Experiment, Protocol
 from polyscore.experiments.compute import compute, model_of, train
 from polyscore.experiments.engines.local import Local
@@ -105,6 +105,33 @@ def test_a_run_less_or_a_particle_count_more_recomputes_nothing(tmp_path: Path) 
     wider = dataclasses.replace(experiment(), particles=(1, 4, 8))
     assert run([dataclasses.replace(experiment(), runs=1)], store, device="cpu").computed == 0
     assert run([wider], store, device="cpu").computed == 2 * 3
+
+
+def test_a_cell_whose_scores_overflow_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Cell("gaussian-factorized-ood", "conditional", 50, 1, 4)
+
+    def overflowing(cell: Cell, family: Any, protocol: Protocol, *more: Any) -> Any:
+        if cell == bad:
+            raise ScoreError("every score must be finite.")
+        return compute(cell, family, protocol, *more)
+
+    monkeypatch.setattr(runner, "compute", overflowing)
+    store = Store(tmp_path)
+    with pytest.warns(DegeneracyWarning, match=r"N = 50, K = 4, run 1 stays without a result: every score"):
+        outcome = run([experiment()], store, device="cpu")
+    assert outcome.missing == 1
+    assert outcome.computed == len(set(experiment().cells())) - 1
+    assert store.missing([bad], PROTOCOL)
+
+
+def test_results_that_are_not_numbers_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyscore.experiments.compute.mmd2", lambda *points: float("nan"))
+    store = Store(tmp_path)
+    with pytest.warns(DegeneracyWarning, match="'mmd2': nan"):
+        run([dataclasses.replace(experiment(runs=1), train_sizes=(), particles=(1,))], store, device="cpu")
+    assert not lines(tmp_path)
 
 
 def test_separate_and_conditional_share_the_analytic_column(tmp_path: Path) -> None:

@@ -280,6 +280,36 @@ def test_an_infinite_score_is_found():
         ps.FeynmanKac(particles=4, steps=10).sample(ps.Family({"m": Infinite()})["m"], 10)
 
 
+def test_a_bad_score_that_a_replay_does_not_show_is_an_error_all_the_same():
+    """A model that answers otherwise the second time: the result of the first must not pass for good."""
+    asked = []
+
+    class Moody(Model):
+        def score(self, x, t):
+            asked.append(t)
+            return -x / 0 if len(asked) == 8 else -x
+
+    with pytest.raises(ScoreError, match="all are in a replay"):
+        ps.FeynmanKac(particles=4, steps=10).sample(ps.Family({"m": Moody()})["m"], 10)
+
+
+@pytest.mark.parametrize("clip", [None, 5.0])
+def test_a_rate_that_overflows_between_finite_scores_is_found(clip):
+    """Scores of 1e25 are finite in float32, their squares are not, and infinity less infinity has no sign to clip."""
+
+    class Steep(Model):
+        def __init__(self, slope):
+            super().__init__()
+            self.slope = torch.tensor(slope)
+
+        def score(self, x, t):
+            return torch.where(t < 0.3, 1e25 * self.slope.expand_as(x), -x)
+
+    p = ps.Family({"a": Steep([1.0, 0.0]), "b": Steep([-1.0, 0.0]), "c": Steep([0.0, 1.0])})
+    with pytest.raises(ScoreError, match=r"log-weight rate must be finite.* at t = 0\.2"):
+        ps.FeynmanKac(particles=4, steps=10, clip=clip).sample(p["a"] * p["b"] / p["c"], 10)
+
+
 def test_a_model_of_the_wrong_output_shape_is_refused_or_at_least_not_silent():
     class Wrong(Model):
         def score(self, x, t):

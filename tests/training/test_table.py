@@ -9,7 +9,8 @@ import torch
 from scipy.interpolate import RectBivariateSpline
 
 import polyscore as ps
-from polyscore.nn import table
+from polyscore.errors import ScoreError
+from polyscore.nn import kernels, table
 from polyscore.nn.table import Grid, interpolate, tabulated
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
@@ -206,3 +207,38 @@ def test_a_cpu_keeps_whole_cells_together():
     plan = make_plan(q, ps.FeynmanKac(particles=64, steps=4).settings(q), 0, torch.empty(0))
     assert (1 << 28) // plan.field.numbers_per_particle > 1_000_000
     assert next(iterate(plan, 0, 2)).x.shape == (2, 64, 2)
+
+
+class Overflowing:
+    """Stands for kernels in fp16: what is far away becomes infinite."""
+
+    def __init__(self, network):
+        self.network, self.asked = network, 0
+
+    def half_offsets(self, offsets):
+        return 0.5 * offsets
+
+    def noise(self, x, half_offset):
+        self.asked += 1
+        noise = self.network.noise(x, 2 * half_offset)
+        return torch.where((x.norm(dim=-1, keepdim=True) > 3).expand_as(noise), torch.inf, noise)
+
+
+@pytest.mark.parametrize("worthwhile", [1000, 10**9])
+def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkeypatch):
+    monkeypatch.setattr(table, "WORTHWHILE", worthwhile)
+    monkeypatch.setattr(table, "SIDE", 64)
+    q, made = composition(), []
+    expected = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "float32"), 300, seed=1)
+    monkeypatch.setattr(kernels, "fuse", lambda network, device: made.append(Overflowing(network)) or made[-1])
+    run = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "auto"), 300, seed=1)
+    assert 1 <= made[0].asked <= 60  # and no more after the first check that found it
+    for name in ("samples", "log_evidence", "ess"):
+        assert torch.equal(getattr(run, name), getattr(expected, name)), name
+
+
+def test_a_network_that_is_not_finite_is_an_error_after_all_shortcuts(small_tables):
+    p = families(3, 2, True)[0]
+    p.members["c0"].group.network.last[..., 0] = torch.nan
+    with pytest.raises(ScoreError, match="condition 'c0'"):
+        ps.Denoise(steps=20).sample(p["c0"], 1500)

@@ -6,6 +6,7 @@ it is the same.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from torch import Tensor
 
 import polyscore
 from polyscore.algebra import Composition, Family, base_composition
-from polyscore.errors import DegeneracyWarning
+from polyscore.errors import DegeneracyWarning, ScoreError
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Protocol
 from polyscore.experiments.papers.settings import setting
 from polyscore.metrics import mmd2, sliced_wasserstein
@@ -85,6 +86,8 @@ def compute(
         "ancestors": run.unique_ancestors.float().mean().item(),
         "ess": run.ess.float().mean().item(),
     }
+    if not all(map(math.isfinite, results.values())):
+        raise ScoreError(f"the results of a cell must be finite; got {results}. Use more steps, or a smaller clip.")
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
     about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
              "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip

@@ -132,18 +132,19 @@ def figure_one(path: Path | str, learned: Row | None = None, steps: int = 200) -
     exactly = exact(base_composition(setting(FIGURE_ONE))).sample(_POINTS, 1)
     reach = 1.05 * plots.reach_of(torch.cat([*rows[0].sources, exactly]))
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
+    count = min(len(points) for row in rows for points in (*row.sources, *row.composed))  # equal: densities compare
     titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {_CORRECTED})", "exact composition"]
     with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows), dpi=_DPI) as (_, axes):
         for i, row in enumerate(rows):
             panels = axes[4 * i : 4 * i + 4]
             colours = (plots.BLUE, plots.ORANGE, plots.GREY)
             for source, colour, points in zip(("$a_1$", "$a_2$", "base"), colours, row.sources, strict=True):
-                plots.scatter_panel(panels[0], points, colour, reach)
+                plots.scatter_panel(panels[0], points[:count], colour, reach)
                 panels[0].scatter([], [], color=colour, s=14, label=source)
             panels[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
             shown = zip(panels[1:], (*row.composed, exactly), (plots.PINK, plots.BLUE, plots.GREEN), strict=True)
             for axis, points, colour in shown:
-                plots.scatter_panel(axis, points, colour, reach)
+                plots.scatter_panel(axis, points[:count], colour, reach)
                 plots.circle(axis, level)
             for axis, title in zip(panels, titles, strict=True):
                 axis.set(xlabel="", ylabel="", title=title if i == 0 else "")

@@ -149,7 +149,8 @@ def latex_combined(table: Combined) -> str:
         _latex_part(part) + ("\\hfill" if i % 2 == 0 else "\n\n\\vspace{1em}") for i, part in enumerate(table.parts)
     ]
     what = rf"$\mathrm{{SW}}_2$, ours with the published value (over {RUNS} runs) in brackets, * beyond $|z| = 3$"
-    caption = rf"\caption{{{table.title}: {what}.}}"
+    number, _, subject = table.title.partition(": ")  # LaTeX numbers tables by itself
+    caption = rf"\caption{{{subject} (the paper's {number}): {what}.}}"
     lines = [
         r"\begin{table*}[htbp]",
         r"\centering",

@@ -104,7 +104,7 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, fami
         found = [item for item in found if item.filled]
         if found:
             figures.against_particles(path := folder / f"{name}.png", found)
-            caption = f"{TITLES[name]}: SW2 against K; lines and error bars ours, open marks published."
+            caption = f"{TITLES[name]}: SW2 against K; lines ours, open marks published, with one deviation each."
             pictures.append(Picture.read(path, caption))
     for e in experiments:
         if figures.sample_grid(path := folder / f"{e.name}-samples.png", e, store):
@@ -117,7 +117,8 @@ def _figure_one(folder: Path, experiments: Sequence[Experiment], store: Store, f
     steps = min(200, min(e.protocol.steps for e in experiments))
     learned = figures.stored_row(experiments, store) if family is None else figures.sampled_row(family, steps)
     figures.figure_one(path := folder / "figure1.png", learned, steps)
-    caption = "The paper's Figure 1, analytic scores" + (f" and {learned.origin}" if learned else "")
+    title = f"The paper's Figure 1 ({TITLES[figures.FIGURE_ONE]})"
+    caption = f"{title}, analytic scores" + (f" and {learned.origin}" if learned else "")
     return Picture.read(path, f"{caption}; the dashed circle holds 95 % of the exact composition.")
 
 

@@ -1,12 +1,14 @@
 """The runner: computes the cells that a store is missing, and nothing else.
 
 Models of one setting train together; each cell is stored as soon as it is measured, so a kill loses one cell in flight
-(and the models, which train again). The runner stops by itself before a time limit.
+(and the models, which train again). The runner stops by itself before a time limit. A cell whose scores overflow is
+named in a warning and stays missing; the others go on.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +16,7 @@ from functools import partial
 import torch
 
 from polyscore.algebra import Family
+from polyscore.errors import DegeneracyWarning, ScoreError
 from polyscore.experiments.cells import ANALYTIC, Cell, Experiment, Protocol
 from polyscore.experiments.compute import Model, compute, model_of, train
 from polyscore.experiments.samples import save
@@ -118,11 +121,15 @@ class Worker:
     def _cell(self, cell: Cell, family: Family, protocol: Protocol, train_seconds: float) -> None:
         began = time.monotonic()
         keep = partial(save, self.store, cell, protocol) if self.save_samples and cell.run == 0 else None
-        results, about = compute(cell, family, protocol, self.device, keep)
+        what = f"{cell.setting}, {cell.models}, N = {cell.train_size}, {_pace(cell)}"
+        try:
+            results, about = compute(cell, family, protocol, self.device, keep)
+        except ScoreError as error:  # it would fail the same way next time; the others need not wait for it
+            warnings.warn(f"{what}, run {cell.run} stays without a result: {error}", DegeneracyWarning, stacklevel=3)
+            return
         self.store.add(cell, protocol, results, {**about, "train_seconds": round(train_seconds, 3)})
         self.clock.note(_pace(cell), time.monotonic() - began)
         self.computed += 1
-        what = f"{cell.setting}, {cell.models}, N = {cell.train_size}, {_pace(cell)}"
         self.tell(Event(what, self.computed, self.total))
 
 

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -163,11 +164,12 @@ def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
     parents: list[Tensor] = []
     for i, state in enumerate(iterate(plan, first, stop)):
         if i % _CHECK_INTERVAL == 0 or i == steps:
-            if not bool(state.alarm == 0):
-                _explain_non_finite(plan, first, stop)
-            if plan.field.mend(state.x, i):
+            alarmed = not bool(state.alarm == 0)
+            if plan.field.mend(state.x, i, alarmed):
                 counter(-i * (stop - first))
                 return _run_chunk(plan, first, stop, counter)
+            if alarmed:
+                _explain_non_finite(plan, first, stop)
         if i:
             ess.append(state.ess.clone())
             if plan.settings.ancestry:
@@ -177,16 +179,22 @@ def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
     return _finish(plan, state, torch.stack(ess), history, first, stop)
 
 
-def _explain_non_finite(plan: Plan, first: int, stop: int) -> None:
+def _explain_non_finite(plan: Plan, first: int, stop: int) -> NoReturn:
     """Replay the chunk (its random numbers are fixed) and name the condition and time of the first bad score."""
     for i, state in enumerate(iterate(plan, first, stop, graphs=False)):
-        if not bool(state.score.isfinite().all()):
-            time = plan.times[i].to(plan.like)
-            plan.q.family.check_scores(state.x, time, plan.q.conditions)
-            raise ScoreError(
-                f"the composed score must be finite; it overflows at t = {time.item():.5f}, where |x| reaches "
-                f"{state.x.abs().max().item():.3g}. Use more steps, or smaller exponents."
-            )
+        if bool(state.alarm == 0):
+            continue
+        time, size = plan.times[i].to(plan.like), state.x.abs().max().item()
+        plan.q.family.check_scores(state.x, time, plan.q.conditions)
+        what = "log-weight rate" if bool(state.score.isfinite().all()) else "composed score"
+        raise ScoreError(
+            f"the {what} must be finite; it overflows at t = {time.item():.5f}, where |x| reaches {size:.3g}. "
+            "Use more steps, or smaller exponents."
+        )
+    raise ScoreError(
+        f"every score must be finite; one of swarms {first} to {stop - 1} was not, but all are in a replay. "
+        "Check that the model answers the same way every time; then use more steps, or smaller exponents."
+    )
 
 
 def _finish(plan: Plan, state: State, ess: Tensor, ancestry: Tensor | None, first: int, stop: int) -> Run:

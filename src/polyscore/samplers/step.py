@@ -24,7 +24,7 @@ class State:
     """A chunk of swarms at one time of the grid.
 
     `score` and `rate` belong to `x`; `ancestors` are slots at the start, `parents` slots before the last step; `alarm`
-    is nan after a bad score.
+    is nan after a score or rate that was not finite.
     """
 
     x: Tensor
@@ -99,11 +99,11 @@ def _evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
         rate = rate + now.along * (x * score).flatten(2).sum(-1)
     if plan.has_constant:
         rate = rate + now.constant
-    if settings.clip is None:
-        return replace(state, rate=rate)
-    clamped = rate.clamp(-settings.clip, settings.clip)
-    share = torch.count_nonzero(clamped != rate) / rate.numel()
-    return replace(state, rate=clamped, clipped=state.clipped + share)
+    if settings.clip is not None:
+        clamped = rate.clamp(-settings.clip, settings.clip)
+        share = torch.count_nonzero(clamped != rate) / rate.numel()
+        rate, state = clamped, replace(state, clipped=state.clipped + share)
+    return replace(state, rate=rate, alarm=state.alarm + 0 * rate.sum())
 
 
 def _heun(plan: Plan, state: State, predicted: Tensor, i: int | Tensor) -> Tensor:
