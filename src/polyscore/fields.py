@@ -238,8 +238,8 @@ class NetworkField(Field):
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
         self.offsets = self.plain_offsets = self.network.offsets(times.to(like.device))
         self.precision = columns[0][0].group.precision
-        self.half = self.precision in ("auto", "fp16")  # a CPU computes in float32 all the same
-        self.tabulate = self.precision == "auto" and size == 2
+        self.half = self.precision in ("auto", "table", "fp16")  # a CPU computes in float32 all the same
+        self.tabulate = size == 2 and self.precision in (("auto", "table") if like.is_cuda else ("table",))
         self.fused = kernels.fuse(self.network, like.device) if self.half else None
         if self.fused is not None:
             self.offsets = self.fused.half_offsets(self.offsets)

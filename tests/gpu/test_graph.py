@@ -92,7 +92,7 @@ def test_both_devices_draw_from_one_law(name):
     assert ps.sliced_wasserstein(cpu.samples, gpu.samples.cpu()) < 3 * floor + 0.02
 
 
-@pytest.mark.parametrize("precision", ["auto", "fp16", "tf32", "float32"])
+@pytest.mark.parametrize("precision", ["auto", "table", "fp16", "tf32", "float32"])
 def test_every_precision_is_near_the_cpu(precision):
     from polyscore.fields import prepare
     from polyscore.samplers.moves import time_grid

@@ -302,9 +302,9 @@ def test_units_of_a_family_only_change_the_way_out():
         torch.testing.assert_close(b.log_evidence, a.log_evidence + (1 - total) * math.log(50.0))
 
 
-def test_precision_is_a_choice_of_four():
+def test_precision_is_a_choice_of_five():
     p, _ = families(2, 2, True)
-    for precision in ("auto", "fp16", "tf32", "float32"):
+    for precision in ("auto", "table", "fp16", "tf32", "float32"):
         assert p.to(precision=precision) is p
         assert p.members["c0"].group.precision == precision
         assert bool(ps.Denoise(steps=3).sample(p["c0"], 4).samples.isfinite().all())

@@ -25,7 +25,7 @@ from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
 PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
-PRECISIONS = ("auto", "fp16", "tf32", "float32")
+PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
 
 Units = tuple[Tensor, Tensor]
 
@@ -134,8 +134,9 @@ class Network:
     """The group behind a conditional or separate network: one evaluation serves all its conditions.
 
     Args:
-        precision: "fp16" (tensor cores on a GPU, float32 elsewhere), "auto" (the same; where some 260,000 particles or
-            more move in the plane, they are interpolated from a table of the network), "tf32" or "float32".
+        precision: "fp16" (tensor cores on a GPU, float32 elsewhere), "table" (the same; where some 260,000 particles or
+            more move in the plane, they are interpolated from a table of the network), "auto" (tables on a GPU alone:
+            on a CPU a swarm then has the same bytes in whatever company), "tf32" or "float32".
         units: (shift, scale) of the standardised coordinates in which it was trained, or None.
     """
 

@@ -66,7 +66,7 @@ class ProtocolSpec(_Model):
     churn: Annotated[float, Field(ge=0)] = Protocol.churn
     reference: Literal["paper", "exact"] = "paper"
     projections: Count = Protocol.projections
-    precision: Literal["auto", "fp16", "tf32", "float32"] = "auto"
+    precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
     train_steps: Count = Protocol.train_steps
     batch: Annotated[int, Field(ge=3)] = Protocol.batch
     learning_rate: Annotated[float, Field(gt=0)] = Protocol.learning_rate

@@ -17,7 +17,7 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
 
     Args:
         device: where its network shall be.
-        precision: "auto", "fp16", "tf32" or "float32".
+        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.distributions.learned.Network`.
     """
     where = check_device(device)
     return build_family(read_checkpoint(path)).to(where, precision)
