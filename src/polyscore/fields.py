@@ -25,9 +25,9 @@ from polyscore.nn import kernels, table
 from polyscore.nn.mlp import ScoreNetwork, matmul_precision
 from polyscore.scores import combine, spread
 
-# A table is compared with its network at this many points of a run, now and then, and given up beyond this share of the
-# noise's norm: twice what fp16 products may be off by themselves.
-_CHECKED, _TABLE_ERROR = 4096, 2e-3
+# A table is given up where scores or spreads by it are off by more than this, point by point in the quadratic mean:
+# fp16 products, within 1e-3 of the noise, may move spreads by more.
+_TABLE_ERROR = 5e-3
 
 
 class Field(Protocol):
@@ -233,43 +233,53 @@ class NetworkField(Field):
         self.network, self.models = ScoreNetwork.side_by_side(picked), len(models)
         self.exponents = list(q.exponents.values())
         size = q.event[0]
-        layers = 2 * self.network.width if like.is_cuda else 0  # a CPU takes rows through the layers piece by piece
-        self.numbers_per_particle = self.network.conditions * (layers + 8 * size) + 16 * size
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
         self.offsets = self.plain_offsets = self.network.offsets(times.to(like.device))
         self.precision = columns[0][0].group.precision
-        self.half = self.precision in ("auto", "table", "fp16")  # a CPU computes in float32 all the same
+        fast = self.precision in ("auto", "table", "fp16")
+        self.half = fast and like.is_cuda
         self.tabulate = size == 2 and self.precision in (("auto", "table") if like.is_cuda else ("table",))
-        self.fused = kernels.fuse(self.network, like.device) if self.half else None
+        layers = 0 if self.tabulate and not like.is_cuda else 2 * self.network.width  # nodes go piece by piece there
+        self.numbers_per_particle = self.network.conditions * (layers + 8 * size) + 16 * size
+        self.fused = kernels.fuse(self.network, like.device) if fast else None
         if self.fused is not None:
             self.offsets = self.fused.half_offsets(self.offsets)
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        flat, factor = x.reshape(-1, x.shape[-1]), row(self.minus_inverse_sigma, i)
+        flat = x.reshape(-1, x.shape[-1])
         noise = self._noise(flat.float(), row(self.offsets, i)).to(x.dtype)
+        score, value = self._compose(noise, flat, i, want_spread)
+        return score.view(x.shape), None if value is None else value.view(x.shape[:-1])
+
+    def _compose(self, noise: Tensor, x: Tensor, i: int | Tensor, want_spread: bool) -> tuple[Tensor, Tensor | None]:
+        """Score and spread at points `(B, d)` of the noise of all models' conditions."""
+        factor = row(self.minus_inverse_sigma, i)
         if self.models > 1:
-            noise = noise.view(self.models, -1, *flat.shape).mean(0)
-        score = (combine(noise, self.exponents) * factor).view(x.shape)
-        if not want_spread:
-            return score, None
-        return score, (spread(noise, self.exponents) * factor.square()).view(x.shape[:-1])
+            noise = noise.view(self.models, -1, *x.shape).mean(0)
+        score = combine(noise, self.exponents) * factor
+        return score, spread(noise, self.exponents) * factor.square() if want_spread else None
 
     def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
         """Give up the table where it is not the network, and every shortcut where a score was not finite."""
         if alarmed:
             return self._give_up_all()
         flat = x.reshape(-1, x.shape[-1]).float()
-        if not self._reads_table(flat):
-            return False
-        some = slice(None, None, max(1, len(flat) // _CHECKED))
-        direct = self._direct(flat[some], self.offsets[i])
-        error = self._noise(flat, self.offsets[i])[:, some] - direct
-        self.tabulate = bool(error.norm() <= _TABLE_ERROR * direct.norm())
-        return not self.tabulate
+        if self._reads_table(flat):
+            self.tabulate = self._table_error(flat, i) <= _TABLE_ERROR
+            return not self.tabulate
+        return False
+
+    def _table_error(self, x: Tensor, i: int) -> float:
+        """Error of score and spread by table at some points, in float32: rounding to fp16 is another matter."""
+        points, grid = table.some(x), table.Grid.around(x)
+        nodes = self._float32(grid.nodes(), self.plain_offsets[i])
+        by_table = self._compose(table.interpolate(nodes, grid, points), points, i, True)
+        direct = self._compose(self._float32(points, self.plain_offsets[i]), points, i, True)
+        return max(_relative(a, b) for a, b in zip(by_table, direct, strict=True) if a is not None and b is not None)
 
     def _give_up_all(self) -> bool:
         """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
-        shortcuts = self.tabulate or self.half
+        shortcuts = self.tabulate or self.half or self.fused is not None
         self.tabulate, self.half, self.fused, self.offsets = False, False, None, self.plain_offsets
         return shortcuts
 
@@ -284,11 +294,22 @@ class NetworkField(Field):
     def _direct(self, x: Tensor, offset: Tensor) -> Tensor:
         if self.fused is not None:
             return self.fused.noise(x, offset)
+        if self.half:
+            with matmul_precision("highest", x.device):
+                return self.network.noise(x, offset, torch.float16)
+        return self._float32(x, offset)
+
+    def _float32(self, x: Tensor, offset: Tensor) -> Tensor:
         if not x.is_cuda:
             return self.network.noise_in_place(x, offset)
-        half = torch.float16 if self.half else None
         with matmul_precision("high" if self.precision == "tf32" else "highest", x.device):
-            return self.network.noise(x, offset, half)
+            return self.network.noise(x, offset)
+
+
+def _relative(values: Tensor, exact: Tensor) -> float:
+    """Quadratic mean over points of error over size; sizes below the median count as the median."""
+    error, size = (part.reshape(len(exact), -1).norm(dim=1) for part in (values - exact, exact))
+    return (error / size.clamp_min(size.median())).square().mean().sqrt().item()
 
 
 def _shared_covariance(q: Composition) -> Tensor | None:

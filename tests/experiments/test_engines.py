@@ -125,7 +125,7 @@ def test_a_real_ray_answers() -> None:
 def test_stopping_submitit_cancels_what_runs(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     slurm = OnSlurm(tmp_path / "logs", cluster="local", poll=0.1)
-    tasks = slurm.map(sleeping(), [0.0, 60.0])
+    tasks = slurm.map(sleeping(), [3.0, 60.0])  # long enough for both to be past their imports, which swallow a Ctrl-C
     assert next(tasks) != os.getpid()
     assert working(tmp_path / "logs")
     with pytest.raises(KeyboardInterrupt):

@@ -25,8 +25,9 @@ from polyscore.samplers.run import Run
 from polyscore.samplers.step import State, advance, flat_rows, start
 from polyscore.smc import invert, weigh
 
-# Scores are checked (for non-finite ones, for shortcuts) this rarely, so that the host does not wait for the device.
-_CHECK_INTERVAL = 50
+# Scores are checked (for non-finite ones, for shortcuts) this rarely, so that the host does not wait for the device:
+# every 50 steps, or eight times in short runs.
+_CHECK_INTERVAL, _FEWEST_CHECKS = 50, 8
 
 Progress = Callable[[int, int], None]
 
@@ -159,15 +160,23 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
 
 
 def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
+    """Run swarms first..stop, again where the field has given up a shortcut."""
+    while (run := _try_chunk(plan, first, stop, counter)) is None:
+        pass
+    return run
+
+
+def _try_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run | None:
     steps = plan.settings.steps
+    interval = max(1, min(_CHECK_INTERVAL, steps // _FEWEST_CHECKS))
     ess: list[Tensor] = []
     parents: list[Tensor] = []
     for i, state in enumerate(iterate(plan, first, stop)):
-        if i % _CHECK_INTERVAL == 0 or i == steps:
+        if i % interval == 0 or i == steps:
             alarmed = not bool(state.alarm == 0)
             if plan.field.mend(state.x, i, alarmed):
-                counter(-i * (stop - first))
-                return _run_chunk(plan, first, stop, counter)
+                counter(-max(0, i - 1) * (stop - first))
+                return None
             if alarmed:
                 _explain_non_finite(plan, first, stop)
         if i:
