@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,10 +124,19 @@ def test_a_real_ray_answers() -> None:
         ray.shutdown()
 
 
+@pytest.fixture
+def heeding_ctrl_c() -> Iterator[None]:
+    """Let processes started here heed Ctrl-C: what a shell runs in the background, and all it starts, does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
 def test_stopping_submitit_cancels_what_runs(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     slurm = OnSlurm(tmp_path / "logs", cluster="local", poll=0.1)
-    tasks = slurm.map(sleeping(), [3.0, 60.0])  # long enough for both to be past their imports, which swallow a Ctrl-C
+    tasks = slurm.map(sleeping(), [0.5, 60.0])
     assert next(tasks) != os.getpid()
     assert working(tmp_path / "logs")
     with pytest.raises(KeyboardInterrupt):
