@@ -12,6 +12,7 @@ Mixtures that share a covariance need one matrix of component logits. Everything
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Protocol
 
 import torch
@@ -21,6 +22,7 @@ from polyscore.algebra import Composition
 from polyscore.distributions import Distribution, Gaussian
 from polyscore.distributions.components import components_of, weights_of
 from polyscore.distributions.learned import NetworkCondition, common_networks, network_conditions
+from polyscore.errors import DegeneracyWarning
 from polyscore.nn import kernels, table
 from polyscore.nn.mlp import ScoreNetwork, matmul_precision
 from polyscore.scores import combine, spread
@@ -43,6 +45,9 @@ class Field(Protocol):
     def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
         """Check shortcuts at points of a run, or after a score that was not finite; return whether one was given up."""
         return False
+
+    def arithmetic(self, particles: int) -> str:
+        """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""
 
 
 def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
@@ -85,6 +90,10 @@ class ScoreField(Field):
         value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
         return combine(scores, self.exponents), value
 
+    def arithmetic(self, particles: int) -> str:
+        """Whatever the model itself does."""
+        return "model"
+
 
 class GaussianField(Field):
     """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
@@ -113,6 +122,10 @@ class GaussianField(Field):
         flat = x.reshape(-1, x.shape[-1])
         value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
         return self.score(flat, i).view_as(x), value
+
+    def arithmetic(self, particles: int) -> str:
+        """Closed forms need no shortcut."""
+        return "closed form"
 
 
 class _Affine:
@@ -213,6 +226,10 @@ class MixtureField(Field):
             value.add_((reference * both).sum(0), alpha=self.total - 1)
         return score, value.view(x.shape[:-1])
 
+    def arithmetic(self, particles: int) -> str:
+        """Closed forms need no shortcut."""
+        return "closed form"
+
 
 class NetworkField(Field):
     """A learned network: noise of all conditions at once, combined as scores -eps / sigma.
@@ -264,7 +281,7 @@ class NetworkField(Field):
         if alarmed:
             return self._give_up_all()
         flat = x.reshape(-1, x.shape[-1]).float()
-        if self._reads_table(flat):
+        if self._reads_table(len(flat)):
             self.tabulate = self._table_error(flat, i) <= _TABLE_ERROR
             return not self.tabulate
         return False
@@ -280,14 +297,29 @@ class NetworkField(Field):
     def _give_up_all(self) -> bool:
         """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
         shortcuts = self.tabulate or self.half or self.fused is not None
+        if shortcuts:
+            warnings.warn(
+                "scores in fp16 or by table must be finite; one was not, so the run starts again in float32, which is "
+                "slower. Particles may have strayed far from the data: look at the largest samples before any mean.",
+                DegeneracyWarning,
+                stacklevel=7,
+            )
         self.tabulate, self.half, self.fused, self.offsets = False, False, None, self.plain_offsets
         return shortcuts
 
-    def _reads_table(self, x: Tensor) -> bool:
-        return self.tabulate and len(x) >= table.WORTHWHILE
+    def arithmetic(self, particles: int) -> str:
+        """Return "table", "fp16", "tf32" or "float32": what is left after shortcuts were given up."""
+        if self._reads_table(particles):
+            return "table"
+        if self.half or self.fused is not None:
+            return "fp16"
+        return "tf32" if self.precision == "tf32" and self.network.device.type == "cuda" else "float32"
+
+    def _reads_table(self, particles: int) -> bool:
+        return self.tabulate and particles >= table.WORTHWHILE
 
     def _noise(self, x: Tensor, offset: Tensor) -> Tensor:
-        if self._reads_table(x):
+        if self._reads_table(len(x)):
             return table.tabulated(lambda nodes: self._direct(nodes, offset), x)
         return self._direct(x, offset)
 

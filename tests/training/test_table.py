@@ -9,7 +9,7 @@ import torch
 from scipy.interpolate import RectBivariateSpline
 
 import polyscore as ps
-from polyscore.errors import ScoreError
+from polyscore.errors import DegeneracyWarning, ScoreError
 from polyscore.nn import kernels, table
 from polyscore.nn.table import Grid, interpolate, tabulated
 from polyscore.samplers.loop import iterate
@@ -148,6 +148,7 @@ def test_weights_by_table(small_tables):
     table_run = sampler.sample(_precise(q, "table"), 300, seed=2)
     network_run = sampler.sample(_precise(q, "fp16"), 300, seed=2)
     assert not torch.equal(table_run.log_evidence, network_run.log_evidence)
+    assert (table_run.arithmetic, network_run.arithmetic) == ("table", "float32")
     # Where a weight is at the edge of a resampling point, another particle is chosen, and the swarm goes its own way.
     for one, other in zip(*((run.log_evidence, *run.samples.T) for run in (table_run, network_run)), strict=True):
         assert torch.isclose(one, other, rtol=0, atol=1e-3).float().mean() > 0.95
@@ -183,6 +184,7 @@ def test_a_table_that_is_too_coarse_is_given_up(small_tables):
     run = ps.Denoise(steps=60).sample(_precise(q, "table"), 1500, seed=4, progress=lambda *a: told.append(a))
     direct = ps.Denoise(steps=60).sample(_precise(q, "fp16"), 1500, seed=4)
     assert torch.equal(run.samples, direct.samples)
+    assert run.arithmetic == "float32"  # a CPU has no fp16 to fall back upon
     assert told[-1] == (60, 60)
     assert max(done for done, _ in told) == 60
 
@@ -270,7 +272,9 @@ def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkey
     q, made = composition(), []
     expected = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "float32"), 300, seed=1)
     monkeypatch.setattr(kernels, "fuse", lambda network, device: made.append(Overflowing(network)) or made[-1])
-    run = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "table"), 300, seed=1)
+    with pytest.warns(DegeneracyWarning, match="starts again in float32"):
+        run = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "table"), 300, seed=1)
+    assert run.arithmetic == expected.arithmetic == "float32"
     assert 1 <= made[0].asked <= 60  # and no more after the first check that found it
     for name in ("samples", "log_evidence", "ess"):
         assert torch.equal(getattr(run, name), getattr(expected, name)), name
@@ -279,5 +283,5 @@ def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkey
 def test_a_network_that_is_not_finite_is_an_error_after_all_shortcuts(small_tables):
     p = families(3, 2, True)[0]
     p.members["c0"].group.network.last[..., 0] = torch.nan
-    with pytest.raises(ScoreError, match="condition 'c0'"):
-        ps.Denoise(steps=20).sample(p["c0"], 1500)
+    with pytest.raises(ScoreError, match="condition 'c0'"), pytest.warns(DegeneracyWarning, match="float32"):
+        ps.Denoise(steps=20).sample(_precise(p["c0"], "table"), 1500)

@@ -222,6 +222,7 @@ def _finish(plan: Plan, state: State, ess: Tensor, ancestry: Tensor | None, firs
         ess=ess,
         ancestors=state.ancestors,
         clipped_fraction=state.clipped.item() / settings.steps,
+        arithmetic=plan.field.arithmetic(state.log_weights.numel()),
         ancestry=ancestry,
     )
 
@@ -236,5 +237,6 @@ def _join(parts: list[Run]) -> Run:
     clipped = sum(part.clipped_fraction * len(part.samples) for part in parts) / swarms
     return Run(
         cat("samples"), cat("particles"), cat("log_weights"), cat("log_evidence"), cat("ess", dim=1), cat("ancestors"),
-        clipped, ancestry=None if parts[0].ancestry is None else cat("ancestry", dim=1),
+        clipped, arithmetic=parts[-1].arithmetic,
+        ancestry=None if parts[0].ancestry is None else cat("ancestry", dim=1),
     )  # fmt: skip

@@ -26,6 +26,8 @@ class Run:
         ancestors: the starting slot from which each particle descends, `(N, K)`.
         clipped_fraction: share of log-weight rates that the clip changed.
         reason: why this sampler, where an automatic choice was made.
+        arithmetic: what the scores were computed in: "closed form", "model" (whatever it does), or for networks
+            "table", "fp16", "tf32" or "float32"; a shortcut that was given up on the way no longer counts.
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
     """
 
@@ -37,6 +39,7 @@ class Run:
     ancestors: Tensor
     clipped_fraction: float
     reason: str = ""
+    arithmetic: str = ""
     ancestry: Tensor | None = None
 
     @property
