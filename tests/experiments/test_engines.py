@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -189,3 +190,14 @@ def test_engines_are_known_by_name() -> None:
 def test_no_time_left_begins_nothing(tmp_path: Path) -> None:
     outcome = run([experiment()], Store(tmp_path), device="cpu", seconds=1e-9)
     assert outcome.computed == 0 and outcome.missing == len(set(experiment().cells()))
+
+
+def test_a_first_training_that_would_outlast_the_limit_is_abandoned(tmp_path: Path) -> None:
+    """Nothing is known of its pace before; ten million steps would take an hour."""
+    events = []
+    long = dataclasses.replace(
+        experiment(), analytic=False, protocol=dataclasses.replace(experiment().protocol, train_steps=10**7)
+    )
+    outcome = run([long], Store(tmp_path), device="cpu", seconds=0.5, listener=events.append)
+    assert outcome.computed == 0 and outcome.missing
+    assert 0 < max(event.done for event in events) < 10**7

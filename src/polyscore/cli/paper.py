@@ -26,7 +26,7 @@ _HELP = {
     "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
     "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
     "particles": "Particle counts K, such as 1,4,16; those of the experiment by default.",
-    "seconds": "Begin nothing that would outlast this, by the pace seen so far (a first training has none).",
+    "seconds": "Stop in time: begin nothing that would outlast this, and abandon a training that turns out to.",
     "quick": "A scaled-down version for two CPU cores; kept apart from the real thing, in STORE-quick.",
     "engine": "local, ray or submitit.",
     "address": "Of a running Ray cluster, host:port; without it Ray starts here.",

@@ -59,7 +59,8 @@ def run(
     """Compute the missing cells of `experiments` in this process, one batch after the other.
 
     Args:
-        seconds: stop in time: no training or cell is begun that would outlast this by the pace seen so far.
+        seconds: stop in time: no training or cell is begun that would outlast this by the pace seen so far, and a
+            training that turns out so is abandoned.
         save_samples: keep a few points of every cell of run 0, for pictures.
         listener: called after every cell and now and then while training.
     """
@@ -178,7 +179,7 @@ def _split(cells: list[Cell], protocol: Protocol, networks: int) -> Iterator[Bat
 
 
 def _train(batch: Batch, device: str, clock: _Clock, tell: Listener) -> dict[Model, Family] | None:
-    """Train a batch's models, unless the time left is too short."""
+    """Train a batch's models, unless the time left is too short; a training that turns out so is abandoned."""
     kind = batch.cells[0].models
     label = f"train {kind} x {len(batch.models)}"
     if kind != ANALYTIC and clock.too_late(label):
@@ -187,8 +188,14 @@ def _train(batch: Batch, device: str, clock: _Clock, tell: Listener) -> dict[Mod
 
     def report(step: int, steps: int, loss: float) -> None:
         tell(Event(f"{batch.cells[0].setting}: {label}, loss {loss:.3f}", step, steps))
+        # The first steps compile and warm up, so a forecast waits for a tenth of them.
+        if clock.is_late(began + (time.monotonic() - began) * (steps / step if 10 * step >= steps else 1)):
+            raise _TooLateError
 
-    families = train(batch.models, batch.protocol, device, report)
+    try:
+        families = train(batch.models, batch.protocol, device, report)
+    except _TooLateError:
+        return None
     if kind != ANALYTIC:
         clock.note(label, time.monotonic() - began)
     return families
@@ -204,6 +211,12 @@ class _Clock:
         self.paces[label] = max(seconds, 0.5 * self.paces.get(label, 0.0))
 
     def too_late(self, label: str) -> bool:
-        if self.seconds is None:
-            return False
-        return time.monotonic() - self.started + 1.2 * self.paces.get(label, 0.0) > self.seconds
+        return self.is_late(time.monotonic() + 1.2 * self.paces.get(label, 0.0))
+
+    def is_late(self, moment: float) -> bool:
+        """Whether a moment of the monotonic clock is past the limit."""
+        return self.seconds is not None and moment - self.started > self.seconds
+
+
+class _TooLateError(Exception):
+    """A training would outlast the limit."""
