@@ -60,6 +60,21 @@ def test_an_entry_has_population_moments_and_no_z_without_a_spread() -> None:
     assert Entry(4, 100, (1.0, 1.1), Published(9.0, 0.1)).beyond
 
 
+def test_a_run_that_decides_the_mean_is_named(tmp_path: Path) -> None:
+    """Its own spread hides it from z: 9 runs of 1 and one of 76 are within one standard error of 1."""
+    entry = Entry(4, 100, (*(1.0,) * 9, 76.0), Published(0.9, 0.4))
+    assert entry.runaway == 76.0 and not entry.beyond
+    assert Entry(4, 100, (*(1.0,) * 9, 9.9), Published(0.9, 0.4)).runaway is None
+    assert Entry(4, 100, (0.01, 1.0), Published(0.9, 0.4)).runaway is None
+    assert Entry(4, 100, (), Published(0.9, 0.4)).runaway is None
+    strays = lambda c: 50.0 if (c.train_size, c.run, c.particles) == (100, 3, 64) else 1.0  # noqa: E731
+    every, store = invented(tmp_path, strays)
+    sw2, mmd2 = agreement(list(tables(every[:1], store)))
+    assert [(e.particles, e.train_size) for _, e in sw2.runaways] == [(64, 100)] and not mmd2.runaways
+    text = formats.markdown_agreement([sw2, mmd2])
+    assert "N = 100, K = 64: one run of 4 is 50.0000, the median 1.0000; samples ran away" in text
+
+
 def test_only_the_papers_protocol_is_compared() -> None:
     assert is_papers(Protocol()) and is_papers(Protocol(precision="float32"))
     assert not is_papers(Protocol(clip=None)) and not is_papers(PROTOCOL)

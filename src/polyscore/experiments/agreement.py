@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polyscore.experiments.cells import COMPOSITION, Experiment
 from polyscore.experiments.store import Store
@@ -19,12 +19,15 @@ class Agreement:
     Attributes:
         published: cells that the paper has in these tables.
         compared: those with at least two runs of ours by the paper's protocol.
+        beyond: those beyond three.
+        runaways: cells of SW2 with a run of 10 times the median or more.
     """
 
     metric: str
     published: int
     compared: int
     beyond: list[tuple[Table, Entry]]
+    runaways: list[tuple[Table, Entry]] = field(default_factory=list)
 
     @property
     def share(self) -> float | None:
@@ -51,7 +54,9 @@ def _agreement(metric: str, tables: list[Table]) -> Agreement:
     cells = [(table, entry) for table in tables for entry in table.entries if entry.published is not None]
     compared = [(table, entry) for table, entry in cells if entry.z is not None]
     beyond = sorted((pair for pair in compared if pair[1].beyond), key=lambda pair: -abs(pair[1].z or 0.0))
-    return Agreement(metric, len(cells), len(compared), beyond)
+    # MMD² is bounded, and near zero a multiple of the median means nothing.
+    runaways = [pair for pair in cells if metric == "sw2" and pair[1].runaway is not None]
+    return Agreement(metric, len(cells), len(compared), beyond, runaways)
 
 
 @dataclass(frozen=True)

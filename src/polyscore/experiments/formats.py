@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,7 +98,20 @@ def markdown_agreement(found: Sequence[Agreement]) -> str:
     if beyond:
         lines += [_line(["cell", "ours (runs)", "published", "z"]), _line(["---"] * 4)]
         lines += [_line([cell_name(t, e), ours(e), theirs(e), z_text(e.z)]) for t, e in beyond]
+    runaways = runaway_sentences(found)
+    if runaways:
+        lines += ["", *(f"- {text}" for text in runaways)]
     return "\n".join([*lines, ""])
+
+
+def runaway_sentences(found: Sequence[Agreement]) -> list[str]:
+    """Say of which cells a single run decides the mean."""
+    return [
+        f"{cell_name(table, entry)}: one run of {entry.runs} is {number(entry.runaway)}, the median "
+        f"{number(statistics.median(entry.values))}; samples ran away, and mean, deviation and z say little"
+        for item in found
+        for table, entry in item.runaways
+    ]
 
 
 def cell_name(table: Table, entry: Entry) -> str:

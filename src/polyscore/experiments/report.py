@@ -35,7 +35,8 @@ class Report:
         """Return a JSON-ready summary."""
         found = [
             {"metric": a.metric, "published": a.published, "compared": a.compared, "share": a.share,
-             "beyond": [[formats.cell_name(t, e), e.z] for t, e in a.beyond]}
+             "beyond": [[formats.cell_name(t, e), e.z] for t, e in a.beyond],
+             "runaways": [[formats.cell_name(t, e), e.runaway] for t, e in a.runaways]}
             for a in self.agreement
         ]  # fmt: skip
         return {"agreement": found, "files": [str(path) for path in self.files]}
@@ -136,7 +137,8 @@ def _render(
     beyond = [(formats.cell_name(t, e), formats.ours(e), formats.theirs(e), formats.z_text(e.z, ""))
               for item in found for t, e in item.beyond]  # fmt: skip
     return template.render(
-        title=title, lead=lead, note=note, agreement=found, beyond=beyond, combined=combined(filled), tables=filled,
+        title=title, lead=lead, note=note, agreement=found, beyond=beyond,
+        runaways=formats.runaway_sentences(found), combined=combined(filled), tables=filled,
         pairs=_paired(both), figures=pictures, cost=[_cost(e, store) for e in experiments],
         facts=_facts(experiments, store), number=formats.number, column=formats.column, ours=formats.ours,
         theirs=formats.theirs, z_text=formats.z_text, symbols=SYMBOLS,

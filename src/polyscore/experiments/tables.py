@@ -21,6 +21,7 @@ from polyscore.experiments.store import Store
 
 ROUNDING = 5e-5
 BEYOND = 3.0
+RUNAWAY = 10.0  # times the median: a run that by itself decides mean and deviation
 SYMBOLS = {"sw2": "SW2", "mmd2": "MMD²"}
 METRICS = tuple(SYMBOLS)
 TITLES = {
@@ -84,6 +85,12 @@ class Entry:
     def beyond(self) -> bool:
         """Whether |z| is larger than 3."""
         return self.z is not None and abs(self.z) > BEYOND
+
+    @property
+    def runaway(self) -> float | None:
+        """The largest run where it is 10 times the median or more: mean and z then say little, though z is small."""
+        largest = max(self.values, key=abs, default=0.0)
+        return largest if self.runs > 2 and abs(largest) >= RUNAWAY * abs(statistics.median(self.values)) else None
 
 
 @dataclass(frozen=True)
