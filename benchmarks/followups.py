@@ -1,9 +1,9 @@
 """Other runs of cells that were looked at twice, and resampling schemes side by side; on a CPU.
 
-    python benchmarks/followups.py cells          # 60, 60 and 22 other runs of three analytic cells, about 10 minutes
+    python benchmarks/followups.py cells          # other runs of four analytic cells, about 12 minutes
     python benchmarks/followups.py resampling     # the OOD mixture at K = 64, four ways to resample, about 10 minutes
 
-Results go to benchmarks/results/followups-cells.md and followups-resampling.md.
+Results go to benchmarks/results/followups-*.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from polyscore.experiments.papers.published import published
 from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.tables import z_score
 
-CELLS = (("gaussian-factorized-id", 4, 60), ("gaussian-factorized-id", 16, 60), ("mixture-ood", 64, 22))
+CELLS = (
+    ("gaussian-factorized-id", 4, 60),
+    ("gaussian-factorized-id", 16, 60),
+    ("mixture-ood", 16, 60),
+    ("mixture-ood", 64, 22),
+)
 FIRST = 1000  # runs that no store has
 SCHEMES = ("systematic", "multinomial")
 
