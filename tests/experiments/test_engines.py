@@ -10,18 +10,19 @@ import socket
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, DegeneracyWarning
 from polyscore.experiments.engines import EngineError, engine
 from polyscore.experiments.engines.local import Local
 from polyscore.experiments.engines.on_ray import check_answers
 from polyscore.experiments.engines.on_slurm import OnSlurm
-from polyscore.experiments.jobs import run_jobs
-from polyscore.experiments.runner import run
+from polyscore.experiments.jobs import Job, Parcel, run_jobs, work
+from polyscore.experiments.runner import Batch, Worker, run
 from polyscore.experiments.store import Store
 from small import Dying, always_dying, dying, experiment, filled, results, sleeping
 
@@ -201,3 +202,28 @@ def test_a_first_training_that_would_outlast_the_limit_is_abandoned(tmp_path: Pa
     outcome = run([long], Store(tmp_path), device="cpu", seconds=0.5, listener=events.append)
     assert outcome.computed == 0 and outcome.missing
     assert 0 < max(event.done for event in events) < 10**7
+
+
+def test_what_a_worker_warns_of_reaches_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(job: Job) -> Parcel:
+        return dataclasses.replace(work(job), warnings=("this cell stays without a result",))
+
+    with pytest.warns(DegeneracyWarning, match="this cell stays without"):
+        run_jobs([experiment(runs=1)], Store(tmp_path / "store"), Local(), device="cpu", task=warned)
+
+    def silent(self: Worker, batch: Batch) -> bool:
+        warnings.warn("a score was not finite", DegeneracyWarning, stacklevel=2)
+        return True
+
+    monkeypatch.setattr(Worker, "compute", silent)
+    cells = list(experiment().cells())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the worker keeps them to itself
+        parcel = work(Job(cells, experiment().protocol, str(tmp_path / "worker"), "cpu"))
+    assert parcel.warnings == ("a score was not finite",)
+
+
+@pytest.mark.parametrize("address", ["a..b:6379", "[::1]:1", "::1:1", "nowhere.invalid:99999"])
+def test_odd_addresses_are_refused_not_raised(address: str) -> None:
+    with pytest.raises(EngineError, match="--address must be"):
+        check_answers(address)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from polyscore.errors import DegeneracyWarning, ScoreError
+from polyscore.experiments import compute as compute_module
 from polyscore.experiments import runner, samples
 from polyscore.experiments.cells import Cell, Experiment, Protocol
 from polyscore.experiments.compute import compute, model_of, train
@@ -126,6 +127,30 @@ def test_a_cell_whose_scores_overflow_is_named_and_the_others_go_on(
     assert store.missing([bad], PROTOCOL)
 
 
+def test_a_model_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest trains again without it, to the same numbers: a family does not depend on its company."""
+    data = compute_module.training_data
+
+    def exploding(model: Any, protocol: Protocol) -> Any:
+        found = data(model, protocol)
+        return {name: 1e30 * points for name, points in found.items()} if model[2:] == (50, 1) else found
+
+    monkeypatch.setattr(compute_module, "training_data", exploding)
+    store = Store(tmp_path / "store")
+    with pytest.warns(DegeneracyWarning) as told:
+        outcome = run([experiment()], store, device="cpu")
+    named = [str(w.message) for w in told if "stays without results" in str(w.message)]
+    assert len(named) == 1 and "gaussian-factorized-ood, conditional, N = 50, run 1 stays without" in named[0]
+    lost = [
+        cell for cell in set(experiment().cells()) if (cell.models, cell.train_size, cell.run) == ("conditional", 50, 1)
+    ]
+    assert outcome.missing == len(lost) == 5 and len(store.missing(lost, PROTOCOL)) == 5
+    monkeypatch.undo()
+    whole = results(filled(tmp_path / "whole"))
+    for key, values in results(store).items():
+        assert values == pytest.approx(whole[key], rel=1e-3, abs=1e-4)
+
+
 def test_results_that_are_not_numbers_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyscore.experiments.compute.mmd2", lambda *points: float("nan"))
     store = Store(tmp_path)
@@ -184,6 +209,26 @@ def test_a_full_disk_keeps_what_was_stored(tmp_path: Path, monkeypatch: pytest.M
             run([experiment()], store, device="cpu")
     assert set(before) <= set(lines(tmp_path))
     assert run([experiment()], Store(tmp_path), device="cpu").missing == 0
+
+
+def test_a_full_disk_does_not_break_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder's name is lost; the first record says that the disk is full."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = Store(tmp_path)
+    store._create()
+    monkeypatch.setattr("polyscore.experiments.store.os.write", full)
+    with store.writing(), pytest.raises(StoreError, match="held by another process"), Store(tmp_path).writing():
+        pass
+
+
+def test_what_another_runner_has_just_written_is_seen(tmp_path: Path) -> None:
+    waiting = Store(tmp_path)
+    assert not waiting.records
+    filled(tmp_path)
+    assert run([experiment()], waiting, device="cpu").computed == 0
 
 
 def test_a_full_disk_at_opening_is_a_store_error_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

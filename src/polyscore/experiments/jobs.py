@@ -6,14 +6,17 @@ no common file system; where they have one, what a killed driver leaves in `work
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from polyscore.errors import DegeneracyWarning, PolyscoreWarning
 from polyscore.experiments import samples
 from polyscore.experiments.cells import Cell, Experiment, Protocol, digest
 from polyscore.experiments.engines import Engine
@@ -40,25 +43,28 @@ class Job:
 
 @dataclass(frozen=True)
 class Parcel:
-    """What a worker hands back: records as lines, their protocols, thumbnails by file name."""
+    """What a worker hands back: records as lines, their protocols, thumbnails by file name, and what it warned of."""
 
     folder: str
     records: list[str]
     protocols: dict[str, dict[str, Any]]
     samples: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 def work(job: Job) -> Parcel:
     """Compute a job's missing cells into its own store and hand all of it back."""
     store = _own(Path(job.folder))
     seconds = None if job.until is None else job.until - time.time()
-    with store.writing():
+    with store.writing(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", PolyscoreWarning)
         missing = store.missing(job.cells, job.protocol)
         if missing:
             Worker(store, job.device, seconds, job.save_samples, None, len(missing)).compute(
                 Batch(missing, job.protocol)
             )
-    return pack(store)
+    ours = dict.fromkeys(str(w.message) for w in told if issubclass(w.category, PolyscoreWarning))
+    return dataclasses.replace(pack(store), warnings=tuple(ours))
 
 
 def _own(folder: Path) -> Store:
@@ -118,6 +124,8 @@ def run_jobs(
         jobs = [_job(batch, folder, device, until, save_samples) for batch in batches(experiments, store, networks)]
         for parcel in engine.map(task, jobs) if jobs else ():
             computed += unpack(parcel, store)
+            for text in parcel.warnings:  # a worker's own output goes to logs that nobody reads
+                warnings.warn(text, DegeneracyWarning, stacklevel=2)
             tell(Event(f"{len(jobs)} jobs", computed, total))
         shutil.rmtree(folder, ignore_errors=True)
     return Outcome(computed, missing_cells(experiments, store), time.monotonic() - started)

@@ -1,8 +1,8 @@
 """The runner: computes the cells that a store is missing, and nothing else.
 
 Models of one setting train together; each cell is stored as soon as it is measured, so a kill loses one cell in flight
-(and the models, which train again). The runner stops by itself before a time limit. A cell whose scores overflow is
-named in a warning and stays missing; the others go on.
+(and the models, which train again). The runner stops by itself before a time limit. A cell whose scores overflow, or a
+model whose loss diverges, is named in a warning and stays missing; the others go on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from polyscore.experiments.cells import ANALYTIC, Cell, Experiment, Protocol
 from polyscore.experiments.compute import Model, compute, model_of, train
 from polyscore.experiments.samples import save
 from polyscore.experiments.store import Store
+from polyscore.training import DivergenceError
 
 # Networks trained as one program: more do not train faster, and each holds 13 MB with Adam's moments.
 MOST_NETWORKS = 90
@@ -113,8 +114,9 @@ class Worker:
         if families is None:
             return False
         self.families = families
-        share = (time.monotonic() - began) / len(batch.cells)
-        for cell in batch.cells:
+        cells = [cell for cell in batch.cells if model_of(cell) in families]
+        share = (time.monotonic() - began) / max(1, len(cells))
+        for cell in cells:
             if not self.clock.too_late(_pace(cell)):
                 self._cell(cell, families[model_of(cell)], batch.protocol, share)
         return True
@@ -163,7 +165,7 @@ def batches(experiments: Sequence[Experiment], store: Store, networks: int = MOS
         # Conditional and separate experiments of a setting share their analytic cells.
         missing = [cell for cell in missing if cell.key(experiment.protocol) not in taken]
         taken.update(cell.key(experiment.protocol) for cell in missing)
-        for kind in (ANALYTIC, experiment.models):
+        for kind in dict.fromkeys((ANALYTIC, experiment.models)):
             cells = [cell for cell in missing if cell.models == kind]
             yield from _split(cells, experiment.protocol, networks)
 
@@ -193,12 +195,29 @@ def _train(batch: Batch, device: str, clock: _Clock, tell: Listener) -> dict[Mod
             raise _TooLateError
 
     try:
-        families = train(batch.models, batch.protocol, device, report)
+        families = _train_all(batch.models, batch.protocol, device, report)
     except _TooLateError:
         return None
     if kind != ANALYTIC:
         clock.note(label, time.monotonic() - began)
     return families
+
+
+def _train_all(
+    models: list[Model], protocol: Protocol, device: str, report: Callable[[int, int, float], None]
+) -> dict[Model, Family]:
+    """Train models, again without those that diverge: a family does not depend on who shares its program."""
+    while True:
+        try:
+            return train(models, protocol, device, report)
+        except DivergenceError as error:
+            for name, kind, size, run in (models[index] for index in error.datasets):
+                warnings.warn(
+                    f"{name}, {kind}, N = {size}, run {run} stays without results: {error}",
+                    DegeneracyWarning,
+                    stacklevel=4,
+                )
+            models = [model for index, model in enumerate(models) if index not in error.datasets]
 
 
 class _Clock:

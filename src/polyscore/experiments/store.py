@@ -71,10 +71,13 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._known: dict[str, Record] | None = None
+        self._damaged: dict[Path, int] = {}  # what was told already
         self._check_version()
 
     def _check_version(self) -> None:
         marker = self.path / "store.json"
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreError(f"a store must be a folder; {self.path} is a file. Choose another.")
         if not marker.exists():
             # A kill may have left a hidden temporary file and nothing else.
             if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
@@ -118,7 +121,8 @@ class Store:
                 yield Record.parse(line)
             except (ValueError, KeyError, TypeError):
                 damaged += 1
-        if damaged:
+        if damaged > self._damaged.get(file, 0):
+            self._damaged[file] = damaged
             warnings.warn(
                 f"every record must be whole; {file} holds {damaged} damaged line(s), which a kill or a full disk "
                 "leaves behind. They are passed over: a cell without another record is computed again.",
@@ -195,10 +199,10 @@ class Store:
                     f"one runner may write to a store at a time; {self.path} is held by {holder}. Wait for it, or give "
                     "this run a store of its own and join them with `polyscore store merge`."
                 ) from error
-            handle.seek(0)
-            handle.truncate()
-            handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            handle.flush()
+            self._known = None  # what a runner that has just ended wrote must be seen
+            with contextlib.suppress(OSError):  # a full disk: the name is lost, the lock holds; the first append tells
+                os.ftruncate(handle.fileno(), 0)
+                os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             yield
 
 
@@ -216,7 +220,12 @@ def write_whole(file: Path, text: str) -> None:
     try:
         write_text(file, text)
     except (OSError, OutputError) as error:
-        raise StoreError(f"the store must be writable; writing {file} failed ({error}). Free some space.") from error
+        reason = (
+            error.strerror if isinstance(error, OSError) else str(error).partition(";")[2].strip(" .") or str(error)
+        )
+        raise StoreError(
+            f"the store must be writable; writing {file} failed ({reason}). Free some space, or choose another place."
+        ) from error
 
 
 def append_line(file: Path, line: str) -> None:

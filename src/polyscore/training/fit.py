@@ -31,7 +31,15 @@ _CHECK = 100  # steps between looks at the loss: each look waits for the device
 
 
 class DivergenceError(PolyscoreError):
-    """A loss that is no longer finite; the last good checkpoint is kept."""
+    """A loss that is no longer finite; the last good checkpoint is kept.
+
+    Attributes:
+        datasets: whose models diverged, by their place in `fit_many`.
+    """
+
+    def __init__(self, message: str, datasets: Sequence[int] = (0,)) -> None:
+        super().__init__(message)
+        self.datasets = tuple(datasets)
 
 
 def fit(
@@ -155,7 +163,8 @@ def _stop_if_diverged(trainer: Trainer, losses: Tensor, keeper: _Keeper) -> None
         kept = f"The last good checkpoint, of step {keeper.saved}, is in {keeper.path}." if keeper.saved else ""
         raise DivergenceError(
             f"the loss must not diverge; that of {trainer.labels[bad[0]]} is {losses[bad[0]].item():.3g} by step "
-            f"{trainer.step}. Lower learning_rate or standardise the data. {kept}".strip()
+            f"{trainer.step}. Lower learning_rate or standardise the data. {kept}".strip(),
+            sorted({network // trainer.networks_each for network in bad}),
         )
 
 

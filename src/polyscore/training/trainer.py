@@ -56,6 +56,7 @@ class Trainer:
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
         self.average = [torch.zeros_like(p) for p in parameters] if recipe.ema else None
         self.onehot = None if separate else torch.eye(self.conditions, device=device, dtype=torch.float32)
+        self.networks_each = len(names)
         self.labels = [_label(m, seed, name, len(seeds)) for m, seed in enumerate(seeds) for name in names]
         self.largest_loss = self._largest_loss()
         self.step, self._page = 0, -1

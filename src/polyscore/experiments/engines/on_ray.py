@@ -93,11 +93,17 @@ class OnRay:
             ) from error
         except ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from error
+        except ray.exceptions.RayError as error:
+            raise EngineError(
+                f"a task must come back; Ray lost this one ({str(error).strip().splitlines()[0][:200]}). What was "
+                "stored is safe: the same command goes on from there."
+            ) from error
 
 
 def check_answers(address: str) -> None:
     """Raise `EngineError` within seconds if nothing listens at `host:port`."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    host = host.strip("[]")  # of an IPv6 address
     if not host or not port.isdigit():
         raise EngineError(f"--address must be host:port or auto; got {address!r}. Ray's port is 6379 by default.")
     try:
@@ -107,7 +113,7 @@ def check_answers(address: str) -> None:
             answer = line.recv(9)
             if len(answer) < 4 or answer[3] != 4:
                 raise OSError("something else listens there")
-    except OSError as error:
+    except (OSError, UnicodeError, OverflowError) as error:
         raise EngineError(
             f"--address must be that of a running Ray cluster; {address} does not answer ({error}). "
             "Start one with `ray start --head`, or check the port (6379 by default)."

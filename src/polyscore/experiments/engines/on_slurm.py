@@ -39,7 +39,8 @@ class OnSlurm:
     ) -> None:
         require(workers >= 1, "workers", "be at least 1", workers)
         require(cluster in ("slurm", "local", "debug"), "cluster", "be slurm, local or debug", repr(cluster))
-        require(gpus == int(gpus), "gpus", "be a whole number on SLURM", gpus)
+        require(gpus >= 0 and gpus == int(gpus), "gpus", "be a whole number of at least 0 on SLURM", gpus)
+        require(minutes >= 1, "minutes", "be at least 1", minutes)
         self.folder, self.workers, self.cluster, self.poll = Path(folder), workers, cluster, poll
         self.parameters: dict[str, Any] = {"timeout_min": minutes, "cpus_per_task": cpus, "gpus_per_node": int(gpus)}
         if cluster == "slurm":
