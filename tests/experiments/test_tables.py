@@ -72,6 +72,7 @@ def test_a_run_that_decides_the_mean_is_named(tmp_path: Path) -> None:
     sw2, mmd2 = agreement(list(tables(every[:1], store)))
     assert [(e.particles, e.train_size) for _, e in sw2.runaways] == [(64, 100)] and not mmd2.runaways
     text = formats.markdown_agreement([sw2, mmd2])
+    assert "(in 1 of them a single run decides mean and error)" in text
     assert "N = 100, K = 64: one run of 4 is 50.0000, the median 1.0000; samples ran away" in text
 
 
@@ -116,6 +117,42 @@ def test_separate_and_conditional_are_paired(tmp_path: Path) -> None:
     assert found[0].z == pytest.approx(1 / math.sqrt(2 * 1.25 / 4))
     assert Pair("x", "a1", 1, "sw2", (1.0,), ()).z is None
     assert "| gaussian-factorized-id | a1 | 1 | 2.5000 ± 1.1180 (4) |" in formats.markdown_pairs(found)
+
+
+def test_only_experiments_of_one_protocol_are_paired(tmp_path: Path) -> None:
+    """Whatever their order: another protocol's numbers would be bold and wrong."""
+    one, many = (Experiment("mixture-id", kind, train_sizes=(20, 50), runs=2) for kind in ("conditional", "separate"))
+    other = dataclasses.replace(one, protocol=Protocol(steps=5), label="five steps")
+    fewer = dataclasses.replace(many, train_sizes=(20, 80))
+    store = Store(tmp_path)
+    for e, value in ((one, 1.0), (other, 100.0), (many, 2.0), (fewer, 2.0)):
+        for cell in set(e.cells()):
+            store.records[cell.key(e.protocol)] = Record("", "", cell, {"sw2": value + cell.train_size}, {})
+    for order in ([one, other, many], [other, many, one]):
+        found = pairs(order, store)
+        assert {(pair.conditional, pair.separate) for pair in found} == {((51.0, 51.0), (52.0, 52.0))}
+    composed = [pair for pair in pairs([one, fewer], store) if pair.target == "composition"]
+    assert composed and all(pair.conditional == (21.0, 21.0) and pair.separate == (22.0, 22.0) for pair in composed)
+    assert not pairs([other, many], store)
+
+
+def test_names_of_specs_do_not_break_latex(tmp_path: Path) -> None:
+    named = Experiment("mixture-id", train_sizes=(20,), particles=(1,), runs=2, label="no_clip & 100% {x} ~^\\ #1 $2")
+    store = Store(tmp_path)
+    document = formats.latex_document([formats.latex(table(named, store))])
+    assert r"no\_clip \& 100\% \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} \#1 \$2" in document
+    assert r"\label{tab:no-clip---100---x-------1--2-sw2}" in document
+    if shutil.which("pdflatex"):
+        (tmp_path / "t.tex").write_text(document)
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+        assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+
+
+def test_a_label_keeps_an_experiment_out_of_the_papers_tables(tmp_path: Path) -> None:
+    """One of another setting may have the name of one of the paper's."""
+    every, store = invented(tmp_path, lambda c: 1.0)
+    fake = dataclasses.replace(every[0], setting="mixture-id", label="mixture-ood-conditional")
+    assert "table-2" not in {item.name for item in combined(list(tables([every[0], fake], store)))}
 
 
 def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:

@@ -39,9 +39,11 @@ class Agreement:
         if self.share is None:
             return f"{SYMBOLS[self.metric]}: none of {self.published} published cells can be compared yet"
         within = self.compared - len(self.beyond)
+        doubtful = sum(not entry.beyond for _, entry in self.runaways)
+        but = f" (in {doubtful} of them a single run decides mean and error)" if doubtful else ""
         return (
             f"{SYMBOLS[self.metric]}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 "
-            f"combined standard errors; {self.published} published"
+            f"combined standard errors{but}; {self.published} published"
         )
 
 
@@ -65,6 +67,7 @@ class Pair:
 
     Attributes:
         conditional, separate: one value a run, of the largest train size.
+        label: the conditional experiment's, where it has one of its own.
     """
 
     setting: str
@@ -73,6 +76,7 @@ class Pair:
     metric: str
     conditional: tuple[float, ...]
     separate: tuple[float, ...]
+    label: str = ""
 
     @property
     def z(self) -> float | None:
@@ -109,21 +113,31 @@ def _claim(name: str, group: Sequence[Pair]) -> str:
 
 
 def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") -> list[Pair]:
-    """Return the conditions by themselves and the compositions, conditional beside separate, setting by setting."""
-    kinds = {(e.setting, e.models): e for e in experiments}
-    settings = dict.fromkeys(e.setting for e in experiments)
+    """Return the conditions by themselves and the compositions, conditional beside separate, setting by setting.
+
+    Only experiments of one protocol are compared, at the largest train size that both have.
+    """
     found = []
-    for name in settings:
-        both = kinds.get((name, "conditional")), kinds.get((name, "separate"))
-        if both[0] is not None and both[1] is not None and both[0].train_sizes:
-            found += _pairs(both[0], both[1], store, metric)
+    for one in experiments:
+        partner = next((e for e in experiments if _is_partner(one, e)), None)
+        if partner is not None:
+            found += _pairs(one, partner, store, metric)
     return [pair for pair in found if pair.conditional or pair.separate]
 
 
+def _is_partner(one: Experiment, other: Experiment) -> bool:
+    alike = (one.setting, one.protocol) == (other.setting, other.protocol)
+    kinds = (one.models, other.models) == ("conditional", "separate")
+    return alike and kinds and bool(set(one.train_sizes) & set(other.train_sizes))
+
+
 def _pairs(one: Experiment, many: Experiment, store: Store, metric: str) -> list[Pair]:
-    size = max(one.train_sizes)
-    targets = [(name, 1) for name in ("a1", "a2", "base")] + [(COMPOSITION, k) for k in sorted(one.particles)]
-    return [
-        Pair(one.setting, target, k, metric, *(values(e, store, metric, k, size, target) for e in (one, many)))
-        for target, k in targets
-    ]
+    size = max(set(one.train_sizes) & set(many.train_sizes))
+    particles = sorted({*one.particles, *many.particles})
+    targets = [(name, 1) for name in ("a1", "a2", "base")] + [(COMPOSITION, k) for k in particles]
+    return [_pair(one, many, store, metric, size, target, k) for target, k in targets]
+
+
+def _pair(one: Experiment, many: Experiment, store: Store, metric: str, size: int, target: str, particles: int) -> Pair:
+    conditional, separate = (values(e, store, metric, particles, size, target) for e in (one, many))
+    return Pair(one.setting, target, particles, metric, conditional, separate, one.label)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _DPI = 96  # twenty pictures in one file: enough for a screen, and below a megabyte together
 FIGURE_ONE = "gaussian-factorized-ood"
 _CONDITIONS, _CORRECTED, _POINTS = ("a1", "a2", "base"), 16, 1500
-_COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN)
+_COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN, "#7a5195", "#8c6d31", "#222222")
 
 
 def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
@@ -47,12 +49,13 @@ def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
 def _curves(axis: Axes, table: Table) -> None:
     from matplotlib.ticker import LogLocator
 
-    for index, (size, colour) in enumerate(zip(table.columns, _COLOURS, strict=False)):
+    for index, (size, colour) in enumerate(zip(table.columns, itertools.cycle(_COLOURS), strict=False)):
         column = [row[index] for row in table.rows.values()]
         label = f"N = {size}" if size else "analytic"
         _curve(axis, column, colour, label, 1 + 0.04 * (index - 1.5))
     axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label="published ± std")
-    axis.set(xscale="log", yscale="log", xlabel="K", title=f"{table.title}\n{table.models} models")
+    axis.set(xscale="log", yscale="log", xlabel="K")
+    axis.set_title(textwrap.fill(table.title, 44) + f"\n{table.models} models")
     axis.set_ylabel(SYMBOLS[table.metric])
     axis.set_xticks(list(table.rows), [str(k) for k in table.rows])
     axis.minorticks_off()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,13 @@ from polyscore.experiments.papers.published import RUNS
 from polyscore.experiments.tables import METRICS, SYMBOLS, Combined, Entry, Table
 
 DASH = "–"
+_SPECIAL = {
+    **{c: rf"\{c}" for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
+_LABEL = re.compile(r"[^A-Za-z0-9.:-]")
 _LATEX = {"sw2": r"$\mathrm{SW}_2$", "mmd2": r"$\mathrm{MMD}^2$"}
 
 
@@ -88,7 +96,7 @@ def markdown_pairs(pairs: Sequence[Pair]) -> str:
 def pair_row(pair: Pair, mark: str = "**") -> list[str]:
     """Return setting, target, K, both values and z."""
     entries = [ours(Entry(pair.particles, 0, v, None)) for v in (pair.conditional, pair.separate)]
-    return [pair.setting, pair.target, str(pair.particles), *entries, z_text(pair.z, mark)]
+    return [_named(pair.setting, pair.label), pair.target, str(pair.particles), *entries, z_text(pair.z, mark)]
 
 
 def markdown_agreement(found: Sequence[Agreement]) -> str:
@@ -116,8 +124,12 @@ def runaway_sentences(found: Sequence[Agreement]) -> list[str]:
 
 def cell_name(table: Table, entry: Entry) -> str:
     """Return where a cell is."""
-    where = f"{table.setting}, {table.models}, {column(entry.train_size)}, K = {entry.particles}"
+    where = f"{_named(table.setting, table.label)}, {table.models}, {column(entry.train_size)}, K = {entry.particles}"
     return f"{SYMBOLS[table.metric]}: {where}"
+
+
+def _named(setting: str, label: str) -> str:
+    return f"{setting} ({label})" if label else setting
 
 
 def _line(texts: Sequence[str]) -> str:
@@ -128,14 +140,19 @@ def latex(table: Table) -> str:
     """Return a `table` environment; needs the package booktabs."""
     heads = " & ".join(["$K$", "", *(f"$N={size}$" if size else "analytic" for size in table.columns)])
     body = "\n\\addlinespace\n".join("\n".join(_latex_row(k, row)) for k, row in table.rows.items())
-    what = f"{table.title}, {table.models} models: {_LATEX[table.metric]}, mean $\\pm$ standard deviation"
+    what = f"{_escape(table.title)}, {table.models} models: {_LATEX[table.metric]}, mean $\\pm$ standard deviation"
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\small",
         rf"\caption{{{what}; ours over {table.runs} runs, published over {RUNS}. "
         r"$z$: difference in combined standard errors; bold beyond 3.}",
-        rf"\label{{tab:{table.name}}}", rf"\begin{{tabular}}{{rl{'c' * len(table.columns)}}}",
+        rf"\label{{tab:{_LABEL.sub('-', table.name)}}}", rf"\begin{{tabular}}{{rl{'c' * len(table.columns)}}}",
         r"\toprule", rf"{heads} \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
     ])  # fmt: skip
+
+
+def _escape(text: str) -> str:
+    """A name from somebody's spec as LaTeX text."""
+    return "".join(_SPECIAL.get(character, character) for character in text)
 
 
 def _latex_row(k: int, row: list[Entry]) -> list[str]:

@@ -21,7 +21,7 @@ from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, 
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
-from polyscore.files import write_text
+from polyscore.files import check_directory, write_text
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _write_tables(out: Path, filled: list[Table], both: list[Pair], found: list[
 
 
 def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> list[Picture]:
-    folder.mkdir(parents=True, exist_ok=True)
+    check_directory(folder)
     pictures = [_figure_one(folder, experiments, store, family)] if experiments else []
     for name in dict.fromkeys(e.setting for e in experiments):
         found = [table(e, store) for e in experiments if e.setting == name]
@@ -109,7 +109,7 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, fami
             pictures.append(Picture.read(path, caption))
     for e in experiments:
         if figures.sample_grid(path := folder / f"{e.name}-samples.png", e, store):
-            caption = f"{TITLES[e.setting]}, {e.models} models: samples of run 0; train sizes down, K across."
+            caption = f"{table(e, store).title}, {e.models} models: samples of run 0; train sizes down, K across."
             pictures.append(Picture.read(path, caption))
     return pictures
 

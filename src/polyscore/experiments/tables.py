@@ -172,8 +172,9 @@ def values(
 
 
 def _published(experiment: Experiment, metric: str, particles: int, size: int) -> Published | None:
+    kind = "conditional" if experiment.models == ANALYTIC else experiment.models
     try:
-        return published(experiment.setting, experiment.models, metric, particles, size or ANALYTIC)
+        return published(experiment.setting, kind, metric, particles, size or ANALYTIC)
     except ArgumentError:
         return None
 
@@ -194,8 +195,9 @@ class Combined:
     parts: list[Table]
 
 
-def _experiments(kind: str, models: str) -> list[str]:
-    return [f"{name}-{models}" for name in TITLES if name.startswith(kind)]
+def _is_part(table: Table, kind: str, models: str) -> bool:
+    """Whether a table is one of the paper's, and not of an experiment that goes by a name of its own."""
+    return (table.metric, table.models, table.label) == ("sw2", models, "") and table.setting.startswith(kind)
 
 
 def combined(every: Sequence[Table]) -> list[Combined]:
@@ -206,7 +208,6 @@ def combined(every: Sequence[Table]) -> list[Combined]:
         ("table-separate", "Appendix E: two-dimensional Gaussians, separate models", "gaussian", "separate"),
     )
     found = [
-        Combined(name, title, [t for t in every if t.metric == "sw2" and t.experiment in _experiments(kind, models)])
-        for name, title, kind, models in plan
+        Combined(name, title, [t for t in every if _is_part(t, kind, models)]) for name, title, kind, models in plan
     ]
     return [table for table in found if table.parts]
