@@ -53,10 +53,17 @@ experiments:
         ({"setting": "mixture-ood", "protocol": {"clp": 1}}, ["a key of protocol", "Did you mean 'clip'?"]),
         ({"setting": "mixture-ood", "particles": [0]}, ["particles.0 must be greater", "got 0"]),
         ({"setting": "mixture-ood", "particles": []}, ["particles must", "got []"]),
-        ({"setting": "mixture-ood", "models": "both"}, ["models must be 'conditional' or 'separate'", "got 'both'"]),
+        ({"setting": "mixture-ood", "models": "both"}, ["models must be 'analytic', 'conditional' or 'separate'"]),
         ({"setting": "mixture-ood", "runs": "many"}, ["runs must", "got 'many'"]),
         ({"setting": "mixture-ood", "protocol": {"churn": 0}}, ["churn must be 1", "corrected: true"]),
-        ({}, ["setting must"]),
+        ({}, ["setting must be given; got nothing"]),
+        ({"setting": "mixture-ood", "runs": True}, ["runs must be a number; got True"]),
+        ({"setting": "mixture-ood", "protocol": {"clip": True}}, ["protocol.clip", "be a number; got True"]),
+        ({"setting": "mixture-ood", "train_sizes": [1]}, ["train_sizes.0 must be greater than or equal to 2"]),
+        ({"setting": "mixture-ood", "protocol": {"corrected": True, "churn": "1e20"}}, ["churn must be less than"]),
+        ({"setting": "mixture-ood", "models": "analytic", "train_sizes": [5]}, ["empty for analytic models"]),
+        ({"setting": "mixture-ood", "models": "analytic", "analytic": False}, ["must have a column"]),
+        ({"setting": "mixture-ood", "train_sizes": [], "analytic": False}, ["must have a column"]),
     ],
 )
 def test_bad_specs_are_refused(description: dict[str, object], parts: list[str]) -> None:
@@ -106,3 +113,27 @@ def test_quick_never_scales_up() -> None:
     small = parse_experiment({"setting": "mixture-id", "protocol": {"train_steps": 10, "width": 8, "swarms": 64}})
     protocol = quick(small).protocol
     assert (protocol.train_steps, protocol.width, protocol.swarms, protocol.steps) == (10, 8, 64, 100)
+
+
+def test_analytic_models_have_no_train_sizes() -> None:
+    found = parse_experiment({"setting": "mixture-ood", "models": "analytic", "runs": 2, "particles": [1, 4]})
+    assert {(cell.models, cell.train_size) for cell in found.cells()} == {("analytic", 0)}
+    assert len(list(found.cells())) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("experimnts: {a: {setting: mixture-ood}}", "got 'experimnts'. Did you mean 'experiments'?"),
+        ("protocl: {}\nexperiments: {a: {setting: mixture-ood}}", "Did you mean 'protocol'?"),
+        ("protocol: {}", "Write experiments: {my-name: {setting: mixture-ood}}."),
+        ("experiments: {? [1, 2] : {setting: mixture-ood}}", "a key must be a name, in line 1"),
+        ("experiments: {0: {setting: mixture-ood}, '0': {setting: mixture-id}}", "must stand only once; got '0'"),
+        ("experiments: {../../x: {setting: mixture-ood}}", "must be of letters, digits, blanks"),
+        ("experiments: {a/b: {setting: mixture-ood}}", "got 'a/b'"),
+    ],
+)
+def test_names_and_keys_are_checked(text: str, part: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text)
+    assert part in str(caught.value)

@@ -97,6 +97,7 @@ class Experiment:
     """A table to fill: one setting, one kind of model, all train sizes, particle counts and runs.
 
     Attributes:
+        models: "conditional" or "separate"; "analytic" has no train sizes.
         conditions_alone: also sample every learned condition by itself, at the largest train size.
         label: its name where that is not setting and models: two experiments of one setting need one each.
     """

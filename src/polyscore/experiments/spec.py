@@ -9,18 +9,32 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from polyscore.errors import PolyscoreError
-from polyscore.experiments.cells import Experiment, Protocol
+from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
 from polyscore.experiments.papers.settings import setting
 
-Count = Annotated[int, Field(ge=1)]
+
+def _no_truth(value: Any) -> Any:
+    """YAML's yes and no are not the numbers 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("be a number")
+    return value
+
+
+Number = BeforeValidator(_no_truth)
+Count = Annotated[int, Field(ge=1), Number]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
+
+
+_TOP = ("protocol", "experiments")
 
 
 class SpecError(PolyscoreError):
@@ -35,7 +49,9 @@ class _OnceLoader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):
+                raise yaml.YAMLError(f"a key must be a name, in line {key_node.start_mark.line + 1}")
+            if key in seen:
                 raise yaml.YAMLError(
                     f"the key {key!r} stands twice, the second time in line {node.start_mark.line + 1}ff"
                 )
@@ -59,20 +75,20 @@ class _Model(BaseModel):
 class ProtocolSpec(_Model):
     """`cells.Protocol`, with the domain of every field."""
 
-    swarms: Annotated[int, Field(ge=2)] = Protocol.swarms
+    swarms: Annotated[int, Field(ge=2), Number] = Protocol.swarms
     steps: Count = Protocol.steps
-    clip: Annotated[float, Field(gt=0)] | None = Protocol.clip
+    clip: Annotated[float, Field(gt=0), Number] | None = Protocol.clip
     corrected: bool = Protocol.corrected
-    churn: Annotated[float, Field(ge=0)] = Protocol.churn
+    churn: Annotated[float, Field(ge=0, le=100), Number] = Protocol.churn
     reference: Literal["paper", "exact"] = "paper"
     projections: Count = Protocol.projections
     precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
     train_steps: Count = Protocol.train_steps
-    batch: Annotated[int, Field(ge=3)] = Protocol.batch
-    learning_rate: Annotated[float, Field(gt=0)] = Protocol.learning_rate
+    batch: Annotated[int, Field(ge=3), Number] = Protocol.batch
+    learning_rate: Annotated[float, Field(gt=0, le=1), Number] = Protocol.learning_rate
     width: Count = Protocol.width
     depth: Count = Protocol.depth
-    first_seed: Annotated[int, Field(ge=0)] = Protocol.first_seed
+    first_seed: Annotated[int, Field(ge=0), Number] = Protocol.first_seed
 
     @model_validator(mode="after")
     def _published_is_an_sde(self) -> ProtocolSpec:
@@ -87,8 +103,8 @@ class ExperimentSpec(_Model):
     """`cells.Experiment`, with the domain of every field."""
 
     setting: str
-    models: Literal["conditional", "separate"] = "conditional"
-    train_sizes: list[Count] = list(Experiment.train_sizes)
+    models: Literal["analytic", "conditional", "separate"] = "conditional"
+    train_sizes: list[Annotated[int, Field(ge=2), Number]] = list(Experiment.train_sizes)
     particles: Annotated[list[Count], Field(min_length=1)] = list(Experiment.particles)
     runs: Count = Experiment.runs
     analytic: bool = Experiment.analytic
@@ -96,8 +112,12 @@ class ExperimentSpec(_Model):
     protocol: ProtocolSpec = ProtocolSpec()
 
     @model_validator(mode="after")
-    def _known_setting(self) -> ExperimentSpec:
+    def _makes_sense(self) -> ExperimentSpec:
         setting(self.setting)
+        if self.models == ANALYTIC and "train_sizes" in self.model_fields_set and self.train_sizes:
+            raise SpecError(f"train_sizes must be empty for analytic models; got {self.train_sizes}. Leave it out.")
+        if not self.analytic and (self.models == ANALYTIC or not self.train_sizes):
+            raise SpecError("an experiment must have a column; got none. Set analytic: true, or train_sizes.")
         for name, values in (("train_sizes", self.train_sizes), ("particles", self.particles)):
             if len(set(values)) < len(values):
                 raise SpecError(f"{name} must not repeat a number; got {values}. Drop one of them.")
@@ -107,7 +127,8 @@ class ExperimentSpec(_Model):
 def parse_experiment(description: Any) -> Experiment:
     """Return the experiment of a mapping as YAML gives it; `SpecError` says what is wrong with it."""
     try:
-        return Experiment.from_dict(ExperimentSpec.model_validate(description).model_dump())
+        found = ExperimentSpec.model_validate(description).model_dump()
+        return Experiment.from_dict({**found, "train_sizes": ()} if found["models"] == ANALYTIC else found)
     except ValidationError as error:
         raise SpecError(_first(error)) from error
 
@@ -118,16 +139,19 @@ def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
         content = yaml.load(text, _OnceLoader)
     except yaml.YAMLError as error:
         raise SpecError(f"{source} must be valid YAML; {error}. Correct that line.") from error
+    for key in content if isinstance(content, Mapping) else ():
+        if key not in _TOP:
+            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.{nearest(key, _TOP)}")
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
         raise SpecError(
             f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}. "
-            "Write experiments: {{my-name: {{setting: mixture-ood}}}}."
+            "Write experiments: {my-name: {setting: mixture-ood}}."
         )
-    for key in content:
-        if key not in ("protocol", "experiments"):
-            raise SpecError(
-                f"a key of {source} must be protocol or experiments; got {key!r}. Move it below one of them."
-            )
+    names = [str(name) for name in content["experiments"]]
+    for name in names:
+        if names.count(name) > 1 or not _NAME.fullmatch(name):
+            rule = "stand only once" if names.count(name) > 1 else "be of letters, digits, blanks and . _ - + = & %"
+            raise SpecError(f"the name of an experiment of {source} must {rule}; got {name!r}. Choose another.")
     found = {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
     return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
 
@@ -181,5 +205,7 @@ def _first(error: ValidationError) -> str:
         return str(cause)
     where = ".".join(map(str, found["loc"])) or "a spec"
     rule = found["msg"].removeprefix("Input should ").removeprefix("Value error, ")
+    if found["type"] == "missing":
+        return f"{where} must be given; got nothing. `polyscore paper list --json` shows valid ones."
     rule = "hold at least one number" if found["type"] == "too_short" else rule
     return f"{where} must {rule}; got {found['input']!r:.80}. `polyscore paper list --json` shows valid ones."
