@@ -13,5 +13,9 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ArgumentError(
-            f"{subject} must name a device of this machine; got {str(device)!r}. Use cpu, cuda or cuda:0."
+            f"{subject} must name a device of this machine; got {str(device)!r}. Use one of {', '.join(_known())}."
         ) from error
+
+
+def _known() -> list[str]:
+    return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from polyscore.cli import app
 from polyscore.demo import run_learned
+from polyscore.errors import ScoreError
 from polyscore.experiments.spec import dump_spec
+from polyscore.experiments.store import Store
 from small import experiment, filled
 
 
@@ -47,7 +49,49 @@ def test_run_status_and_report_from_a_spec(tmp_path: Path, spec: Path) -> None:
     assert json.loads(report.stdout)["agreement"][0]["compared"] == 0
 
 
+def test_runs_and_particles_of_the_command_line_are_shown_too(tmp_path: Path, spec: Path) -> None:
+    common = ["--spec", spec, "--store", tmp_path / "store"]
+    more = ["--runs", "3", "--particles", "1,2"]
+    done = run("paper", "run", "one", *common, *more, "--device", "cpu")
+    assert f"--spec {spec} --runs 3 --particles 1,2`" in done.stdout.replace("\n", "")
+    rows = json.loads(run("paper", "status", *common, *more, "--json").stdout)
+    assert rows["experiments"][0]["runs"] == {"1": 3, "2": 3} and rows["other_records"] == 0
+    shown = run("paper", "report", *common, "--out", tmp_path / "out")
+    assert shown.exit_code == 0 and "more records of the store are not shown" in shown.stderr
+    assert run("paper", "report", *common, *more, "--out", tmp_path / "out").stderr.strip() == ""
+    table = (tmp_path / "out" / "tables.csv").read_text()
+    assert [line.split(",")[3:5] + line.split(",")[7:8] for line in table.splitlines()[4:6]] == [
+        ["2", "20", "3"],
+        ["2", "50", "3"],
+    ]
+
+
+def test_a_store_must_be_there_and_hold_what_is_asked_for(tmp_path: Path, spec: Path) -> None:
+    for command in (["status"], ["report", "--out", tmp_path / "out"]):
+        result = run("paper", *command, "--store", tmp_path / "nowhere")
+        assert result.exit_code == 2 and "a store must be there to be read" in result.stderr
+    (tmp_path / "file").touch()
+    result = run("paper", "run", "one", "--spec", spec, "--store", tmp_path / "file", "--device", "cpu")
+    assert result.exit_code == 2 and "a store must be a folder" in result.stderr
+    filled(tmp_path / "store")
+    result = run("paper", "report", "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert result.exit_code == 2 and "18 other records. Give the --spec" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_cells_that_cannot_be_computed_are_an_exit_code(
+    tmp_path: Path, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise ScoreError("every score must be finite.")
+
+    monkeypatch.setattr("polyscore.experiments.runner.compute", failing)
+    result = run("paper", "run", "one", "--spec", spec, "--store", tmp_path / "store", "--device", "cpu")
+    assert result.exit_code == 1 and "18 missing" in result.stdout.replace("\n", " ")
+
+
 def test_quick_results_stay_apart(tmp_path: Path) -> None:
+    Store(tmp_path / "paper-quick")._create()
     shown = run("paper", "status", "--quick", "--store", tmp_path / "paper", "--json")
     assert json.loads(shown.stdout)["store"] == str(tmp_path / "paper-quick")
 
@@ -104,6 +148,10 @@ def test_store_merge_joins(tmp_path: Path) -> None:
     result = run("store", "merge", one.path, two.path, "--into", tmp_path / "all")
     assert result.exit_code == 0, result.output
     assert f"holds {len(one.records) + len(two.records) - shared} records" in result.stdout.replace("\n", " ")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "store.json").write_text('{"format": "polyscore-store", "version": 99}')
+    assert run("store", "merge", tmp_path / "foreign", "--into", tmp_path / "new").exit_code == 2
+    assert not (tmp_path / "new").exists()
     missing = run("store", "merge", tmp_path / "none", "--into", tmp_path / "all")
     assert missing.exit_code == 2 and "must be a store" in missing.stderr
 

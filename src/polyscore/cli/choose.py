@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polyscore.experiments.cells import Experiment
+    from polyscore.experiments.store import Store
 
 
 def known(spec: Path | None) -> dict[str, Experiment]:
@@ -63,3 +64,19 @@ def place(store: Path, quick: bool) -> Path:
     """Return the store's folder: quick results stay apart."""
     named = store if store.name else store.resolve()
     return named.with_name(named.name + "-quick") if quick else store
+
+
+def stored(store: Path, quick: bool) -> Store:
+    """Return the store to read, which must be there."""
+    from polyscore.experiments.store import Store, StoreError
+
+    folder = place(store, quick)
+    if not (folder / "store.json").exists():
+        raise StoreError(f"a store must be there to be read; {folder} is none. Fill it with `polyscore paper run`.")
+    return Store(folder)
+
+
+def left_out(experiments: list[Experiment], store: Store) -> int:
+    """Return how many records of a store do not belong to the experiments as they were chosen."""
+    shown = {cell.key(e.protocol) for e in experiments for cell in e.cells()}
+    return len(store.records.keys() - shown)

@@ -11,6 +11,7 @@ import typer
 from polyscore.cli import show
 from polyscore.cli.choose import chosen as choose
 from polyscore.cli.choose import known as find_known
+from polyscore.cli.choose import left_out, stored
 from polyscore.cli.choose import place as find_place
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ STORE = Path("results/paper")
 _HELP = {
     "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
     "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
+    "runs": "Runs a cell; those of the experiment by default, 30 in the paper.",
     "particles": "Particle counts K, such as 1,4,16; those of the experiment by default.",
     "seconds": "Stop in time: begin nothing that would outlast this, and abandon a training that turns out to.",
     "quick": "A scaled-down version for two CPU cores; kept apart from the real thing, in STORE-quick.",
@@ -40,6 +42,8 @@ Names = Annotated[list[str] | None, typer.Argument(help=_HELP["names"], metavar=
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.")]
 Quick = Annotated[bool, typer.Option("--quick", help=_HELP["quick"])]
 Spec = Annotated[Path | None, typer.Option(help=_HELP["spec"])]
+Runs = Annotated[int | None, typer.Option(help=_HELP["runs"])]
+Particles = Annotated[str | None, typer.Option(help=_HELP["particles"])]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
@@ -63,9 +67,9 @@ def list_(as_json: Json = False, spec: Spec = None) -> None:
 def run(
     names: Names = None,
     all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
-    runs: Annotated[int | None, typer.Option(help="Runs a cell; 30 in the paper.")] = None,
+    runs: Runs = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
-    particles: Annotated[str | None, typer.Option(help=_HELP["particles"])] = None,
+    particles: Particles = None,
     seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
     store: StoreOption = STORE,
     quick: Quick = False,
@@ -106,10 +110,14 @@ def run(
     if as_json:
         show.write_json(summary)
     else:
+        changes = {"--spec": spec, "--runs": runs, "--particles": particles}
+        same = "".join(f" {option} {value}" for option, value in changes.items() if value is not None)
         show.stdout().print(
             f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
-            f"see `polyscore paper report --store {store}{' --quick' if quick else ''}`", soft_wrap=True,
+            f"see `polyscore paper report --store {store}{' --quick' if quick else ''}{same}`", soft_wrap=True,
         )  # fmt: skip
+    if outcome.missing and seconds is None:  # what is missing could not be computed, and was named
+        raise typer.Exit(1)
 
 
 def _cores(device: str | None) -> int:
@@ -168,22 +176,25 @@ def _compute(
 
 
 @app.command("status")
-def status(store: StoreOption = STORE, quick: Quick = False, spec: Spec = None, as_json: Json = False) -> None:
+def status(
+    store: StoreOption = STORE, quick: Quick = False, spec: Spec = None, runs: Runs = None, particles: Particles = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Show how many cells of each experiment are stored, and the runs behind each K.
 
     Example: `polyscore paper status`
     """
     with show.clean():
-        from polyscore.experiments.store import Store
-
-        place = Store(find_place(store, quick))
-        known = choose([], True, spec, None, None, quick)
+        place = stored(store, quick)
+        known = choose([], True, spec, runs, particles, quick)
+        others = left_out(known, place)
         rows = [_progress(experiment, place) for experiment in known]
     if as_json:
-        show.write_json({"store": str(place.path), "experiments": rows})
+        show.write_json({"store": str(place.path), "experiments": rows, "other_records": others})
     else:
         header = ["experiment", "cells", "stored", "fewest runs by K"]
         _table(header, [[r["name"], r["cells"], r["stored"], _runs(r["runs"])] for r in rows])
+        _tell_of(others)
 
 
 def _runs(by_count: dict[int, int]) -> str:
@@ -212,6 +223,8 @@ def report(
     store: StoreOption = STORE,
     quick: Quick = False,
     spec: Spec = None,
+    runs: Runs = None,
+    particles: Particles = None,
     family: Annotated[Path | None, typer.Option(help=_HELP["family"])] = None,
     as_json: Json = False,
 ) -> None:
@@ -221,12 +234,18 @@ def report(
     """
     with show.clean(), show.progress("writing", quiet=as_json):
         from polyscore.experiments.report import write_report
-        from polyscore.experiments.store import Store
+        from polyscore.experiments.store import StoreError
         from polyscore.files import check_directory
 
         check_directory(out)
-        place = Store(find_place(store, quick))
-        chosen = choose([], True, spec, None, None, quick)
+        place = stored(store, quick)
+        chosen = choose([], True, spec, runs, particles, quick)
+        others = left_out(chosen, place)
+        if others == len(place.records):
+            raise StoreError(
+                f"a report must have a cell to show; {place.path} has none of these experiments and {others} other "
+                "records. Give the --spec they came from, or fill it with `polyscore paper run`."
+            )
         learned = None
         if family is not None:
             from polyscore.training import load
@@ -238,6 +257,14 @@ def report(
     else:
         for line in written.sentences():
             show.stdout().print(line, soft_wrap=True)
+        _tell_of(others)
+
+
+def _tell_of(others: int) -> None:
+    """Say that a store holds more than is shown."""
+    if others:
+        show.stderr().print(f"{others} more records of the store are not shown: other runs, K or protocols. "
+                            "Ask for them with --runs, --particles or --spec.")  # fmt: skip
 
 
 def _join(values: Any) -> str:

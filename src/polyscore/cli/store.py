@@ -34,11 +34,12 @@ def merge(
         for source in sources:
             if not (source / "store.json").exists():
                 raise StoreError(f"a source must be a store; {source} has no store.json. Check the path.")
+        opened = {source: Store(source) for source in sources}  # a bad one must not leave a new, empty target
         target = Store(into)
         with target.writing():
             lines = []
-            for source in sources:
-                new, differing, store = 0, 0, Store(source)
+            for source, store in opened.items():
+                new, differing = 0, 0
                 for part in (store, *left_behind(store)):
                     differing += target.conflicts(part)
                     new += target.merge(part)
