@@ -227,3 +227,15 @@ def test_what_a_worker_warns_of_reaches_the_driver(tmp_path: Path, monkeypatch: 
 def test_odd_addresses_are_refused_not_raised(address: str) -> None:
     with pytest.raises(EngineError, match="--address must be"):
         check_answers(address)
+
+
+def test_a_worker_without_the_drivers_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    elsewhere = tmp_path / "results" / "paper" / "workers" / "abc"
+    parcel = work(Job(list(experiment(runs=1).cells()), experiment().protocol, str(elsewhere), "cpu"))
+    assert len(parcel.records) == 9 and "temporary" in parcel.folder
+    assert not elsewhere.parent.parent.exists()
+    assert not list((tmp_path / "temporary" / "polyscore-workers").iterdir())

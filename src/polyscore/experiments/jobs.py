@@ -54,7 +54,7 @@ class Parcel:
 
 def work(job: Job) -> Parcel:
     """Compute a job's missing cells into its own store and hand all of it back."""
-    store = _own(Path(job.folder))
+    store, shared = _own(Path(job.folder))
     seconds = None if job.until is None else job.until - time.time()
     with store.writing(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", PolyscoreWarning)
@@ -64,16 +64,16 @@ def work(job: Job) -> Parcel:
                 Batch(missing, job.protocol)
             )
     ours = dict.fromkeys(str(w.message) for w in told if issubclass(w.category, PolyscoreWarning))
-    return dataclasses.replace(pack(store), warnings=tuple(ours))
+    parcel = dataclasses.replace(pack(store), warnings=tuple(ours))
+    if not shared:  # the driver cannot see it to delete it
+        shutil.rmtree(store.path, ignore_errors=True)
+    return parcel
 
 
-def _own(folder: Path) -> Store:
-    """The worker's store; a machine that does not share the driver's disk uses its own."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / "polyscore-workers" / folder.name
-    return Store(folder)
+def _own(folder: Path) -> tuple[Store, bool]:
+    """The worker's store, and whether the driver sees it; a machine with a disk of its own uses a temporary place."""
+    shared = (folder.parent.parent / "store.json").exists()
+    return Store(folder if shared else Path(tempfile.gettempdir()) / "polyscore-workers" / folder.name), shared
 
 
 def pack(store: Store) -> Parcel:
