@@ -280,6 +280,23 @@ def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkey
         assert torch.equal(getattr(run, name), getattr(expected, name)), name
 
 
+def test_an_overflow_in_the_very_last_step_is_noticed(monkeypatch):
+    """The checks' interval is 7 and 60 is no multiple of it: the end has a check of its own."""
+
+    class Late(Overflowing):
+        def noise(self, x, half_offset):
+            self.asked += 1
+            return self.network.noise(x, 2 * half_offset) * (torch.inf if self.asked == 61 else 1.0)
+
+    q, made, sampler = composition(), [], ps.FeynmanKac(particles=4, steps=60, clip=3.0)
+    expected = sampler.sample(_precise(q, "float32"), 300, seed=1)
+    monkeypatch.setattr(kernels, "fuse", lambda network, device: made.append(Late(network)) or made[-1])
+    with pytest.warns(DegeneracyWarning, match="starts again in float32"):
+        run = sampler.sample(_precise(q, "fp16"), 300, seed=1)
+    assert made[0].asked == 61
+    assert torch.equal(run.samples, expected.samples) and torch.equal(run.ess, expected.ess)
+
+
 def test_a_network_that_is_not_finite_is_an_error_after_all_shortcuts(small_tables):
     p = families(3, 2, True)[0]
     p.members["c0"].group.network.last[..., 0] = torch.nan
