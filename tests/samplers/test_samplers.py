@@ -385,3 +385,29 @@ def test_degenerate_weights_are_warned_of():
     with pytest.warns(DegeneracyWarning, match="effective sample size"):
         run = ps.FeynmanKac(particles=16, steps=50, threshold=0).sample(q, 5)
     assert run.ess.amin(0).median().item() < 1.5
+
+
+def outward(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """The score of a standard normal near the data; farther out, as networks may, it points away."""
+    return torch.where(x.norm(dim=-1, keepdim=True) < 3.5, -x, 4 * x)
+
+
+def test_samples_that_run_away_are_warned_of():
+    q = ps.Family({"a": ps.Learned(outward, (2,), ps.VP(), "score")})["a"]
+    with pytest.warns(DegeneracyWarning, match=r"\d of 2000 are over 30 times as far from the middle"):
+        run = ps.Denoise(steps=100).sample(q, 2000, seed=3)
+    far = run.samples.norm(dim=1) > 30 * run.samples.norm(dim=1).median()
+    assert run.strays == far.sum() > 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 19, 5000])
+def test_samples_that_stay_are_no_strays(count):
+    """A Gaussian of scales 1 and 1000, and a mixture with a part 20 deviations away; too few samples are not judged."""
+    wide = ps.Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 1e6])))
+    apart = ps.Mixture([[0.0, 0.0], [20.0, 0.0]], cov=1.0, weights=[0.95, 0.05])
+    for law in (wide, apart):
+        x = law.sample(count, seed=1)
+        blank = torch.zeros(count, 1)
+        run = ps.Run(x, x[:, None], blank, blank[:, 0], torch.ones(0, count), blank.int(), 0.0)
+        assert run.strays == 0
+        run.warn_if_degenerate()

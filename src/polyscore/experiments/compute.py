@@ -90,7 +90,8 @@ def compute(
         raise ScoreError(f"the results of a cell must be finite; got {results}. Use more steps, or a smaller clip.")
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
     about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
-             "arithmetic": run.arithmetic, "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
+             "arithmetic": run.arithmetic, "strays": run.strays,
+             "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
     return {key: float(f"{value:.6g}") for key, value in results.items()}, about
 
 

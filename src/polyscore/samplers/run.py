@@ -11,6 +11,8 @@ from torch import Tensor
 from polyscore.errors import DegeneracyWarning
 from polyscore.smc import unique_ancestors
 
+_FAR = 30  # times the median distance: of Gaussian samples in one dimension, one in 10^90 is beyond
+
 
 @dataclass(frozen=True)
 class Run:
@@ -53,8 +55,23 @@ class Run:
         count = torch.tensor(float(len(self.log_evidence)))
         return (torch.logsumexp(self.log_evidence.double(), 0) - count.log()).item()
 
+    @property
+    def strays(self) -> int:
+        """How many of 20 samples or more are over 30 times as far from their middle as the median one."""
+        distances = (self.samples - self.samples.median(0).values).flatten(1).norm(dim=1)
+        return int((distances > _FAR * distances.median()).sum()) if len(distances) >= 20 else 0
+
     def warn_if_degenerate(self) -> None:
-        """Warn when the median swarm's effective sample size, of 8 particles or more, fell below 1.5 on the way."""
+        """Warn of strays, and when the median swarm's effective sample size, of 8 particles or more, fell below 1.5."""
+        strays = self.strays
+        if strays:
+            warnings.warn(
+                f"samples must stay together; {strays} of {len(self.samples)} are over {_FAR} times as far from the "
+                "middle as the median one: learned scores can point away from all data out there. Trust no mean or "
+                "distance that counts them; train on more data, or for fewer steps.",
+                DegeneracyWarning,
+                stacklevel=3,
+            )
         particles = self.log_weights.shape[1]
         if particles < 8 or not len(self.ess):
             return
