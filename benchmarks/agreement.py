@@ -8,16 +8,15 @@ The report counts in the first way only (`polyscore paper report`).
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 import sys
 
 from polyscore.experiments.agreement import Pair
-from polyscore.experiments.papers.published import RUNS, published
+from polyscore.experiments.papers.published import published
 from polyscore.experiments.papers.settings import SETTINGS
 from polyscore.experiments.papers.specs import load, names
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import BEYOND, METRICS, ROUNDING, Entry, tables, values
+from polyscore.experiments.tables import BEYOND, METRICS, ROUNDING, tables, values, z_score
 
 PAPERS = [load(name) for name in names()]
 KINDS = ("conditional", "separate")
@@ -36,7 +35,7 @@ def counts(store: Store) -> list[str]:
     ):
         zs = {metric: [] for metric in METRICS}
         for metric, entry in zip(metrics, entries, strict=True):
-            zs[metric].append(_z(entry, rounding))
+            zs[metric].append(z_score(entry.mean, entry.std, entry.runs, entry.published, rounding))
         within = [sum(abs(z) <= BEYOND for z in zs[metric]) for metric in METRICS]
         lines.append(f"| {name} | {' | '.join(f'{n} of {len(zs[m])}' for n, m in zip(within, METRICS, strict=True))} |")
         for metric in METRICS:
@@ -45,12 +44,6 @@ def counts(store: Store) -> list[str]:
             print(f"{name}, {metric}: mean z {statistics.fmean(zs[metric]):+.2f}, deviation "
                   f"{statistics.pstdev(zs[metric]):.2f}, {far} beyond 2, {zeros} within the rounding")  # fmt: skip
     return lines
-
-
-def _z(entry: Entry, rounding: float) -> float:
-    difference = abs(entry.mean - entry.published.mean)
-    error = math.sqrt(entry.std**2 / entry.runs + (entry.published.std + rounding) ** 2 / RUNS)
-    return math.copysign(max(0.0, difference - rounding) / error, entry.mean - entry.published.mean)
 
 
 def composed(store: Store) -> list[str]:

@@ -34,11 +34,11 @@ TITLES = {
 }
 
 
-def z_score(mean: float, std: float, runs: int, other: Published) -> float:
+def z_score(mean: float, std: float, runs: int, other: Published, rounding: float = ROUNDING) -> float:
     """Return the difference to a published cell in combined standard errors; 0 within its rounding."""
     difference = mean - other.mean
-    beyond_rounding = max(0.0, abs(difference) - ROUNDING)
-    error = math.sqrt(std**2 / runs + (other.std + ROUNDING) ** 2 / RUNS)
+    beyond_rounding = max(0.0, abs(difference) - rounding)
+    error = math.sqrt(std**2 / runs + (other.std + rounding) ** 2 / RUNS)
     return math.copysign(beyond_rounding / error, difference)
 
 
