@@ -128,6 +128,7 @@ def _precise(q: ps.Composition, precision: str) -> ps.Composition:
     return q
 
 
+@pytest.mark.filterwarnings("ignore:samples must stay together")  # tanh cannot follow the noise of points far out
 @pytest.mark.parametrize("activation", ["silu", "tanh", "gelu", "relu"])
 def test_a_sampler_by_table_moves_particles_as_the_network_does(small_tables, monkeypatch, activation):
     if activation == "relu":  # its kinks are of second order only, and too coarse for the small table
