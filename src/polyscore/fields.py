@@ -299,8 +299,8 @@ class NetworkField(Field):
         shortcuts = self.tabulate or self.half or self.fused is not None
         if shortcuts:
             warnings.warn(
-                "scores in fp16 or by table must be finite; one was not, so the run starts again in float32, which is "
-                "slower. Particles may have strayed far from the data: look at the largest samples before any mean.",
+                "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which "
+                "is slower. Particles may have strayed far from the data: look at the largest samples before any mean.",
                 DegeneracyWarning,
                 stacklevel=7,
             )

@@ -11,19 +11,23 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from polyscore.errors import ArgumentError, DegeneracyWarning
+from polyscore.experiments import runner
 from polyscore.experiments.engines import EngineError, engine
 from polyscore.experiments.engines.local import Local
 from polyscore.experiments.engines.on_ray import check_answers
 from polyscore.experiments.engines.on_slurm import OnSlurm
 from polyscore.experiments.jobs import Job, Parcel, run_jobs, work
+from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.runner import Batch, Worker, run
 from polyscore.experiments.store import Store
+from polyscore.training import DivergenceError
 from small import Dying, always_dying, dying, experiment, filled, results, sleeping
 
 
@@ -199,9 +203,47 @@ def test_a_first_training_that_would_outlast_the_limit_is_abandoned(tmp_path: Pa
     long = dataclasses.replace(
         experiment(), analytic=False, protocol=dataclasses.replace(experiment().protocol, train_steps=10**7)
     )
-    outcome = run([long], Store(tmp_path), device="cpu", seconds=0.5, listener=events.append)
+    with pytest.warns(DegeneracyWarning, match="conditional: training 4 models must fit into the time limit"):
+        outcome = run([long], Store(tmp_path), device="cpu", seconds=0.5, listener=events.append)
     assert outcome.computed == 0 and outcome.missing
     assert 0 < max(event.done for event in events) < 10**7
+
+
+class FakeTrainings:
+    """Trainings of 20 checks, each of 0.1 s of a clock of our own; the first diverges at the twelfth, model 0."""
+
+    def __init__(self, diverges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.diverges, self.sizes = 0.0, diverges, []
+        monkeypatch.setattr(runner.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(runner, "train", self)
+
+    def __call__(self, models: list[Any], protocol: Any, device: str, report: Callable[..., None]) -> dict[Any, Any]:
+        if models[0][1] == "analytic":
+            return {model: setting(model[0]) for model in models}
+        self.sizes.append(len(models))
+        for check in range(1, 21):
+            self.now += 0.1
+            if self.diverges and len(self.sizes) == 1 and check == 12:
+                raise DivergenceError("the loss must not diverge.", [0])
+            report(100 * check, 2000, 1.0)
+        return {model: setting(model[0]) for model in models}
+
+
+def test_a_forecast_starts_anew_after_a_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.2 s are lost, 2 s are needed, 8 s are there."""
+    trainings = FakeTrainings(True, monkeypatch)
+    with pytest.warns(DegeneracyWarning, match="N = 20, run 0 stays without results"):
+        outcome = run([dataclasses.replace(experiment(), analytic=False)], Store(tmp_path), device="cpu", seconds=8.0)
+    assert trainings.sizes == [4, 3] and outcome.missing == 2
+
+
+def test_what_fits_is_computed_after_a_training_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings = FakeTrainings(False, monkeypatch)
+    long, quick = dataclasses.replace(experiment(), analytic=False), dataclasses.replace(experiment(), train_sizes=())
+    with pytest.warns(DegeneracyWarning, match="must fit into the time limit"):
+        outcome = run([long, quick], Store(tmp_path), device="cpu", seconds=1.0)
+    assert trainings.sizes == [4] and trainings.now < 1.0
+    assert outcome.computed == len(list(quick.cells()))
 
 
 def test_what_a_worker_warns_of_reaches_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,20 @@ def test_a_model_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, mon
         assert values == pytest.approx(whole[key], rel=1e-3, abs=1e-4)
 
 
+def test_samples_too_far_to_be_measured_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finite, but the median distance is so large that MMD's width underflows."""
+    real = compute_module.sample
+
+    def far(*arguments: Any) -> Any:
+        run = real(*arguments)
+        return dataclasses.replace(run, samples=run.samples * 1e22)
+
+    monkeypatch.setattr(compute_module, "sample", far)
+    with pytest.warns(DegeneracyWarning, match=r"run 0 stays without a result: samples must be near enough"):
+        outcome = run([experiment(runs=1)], Store(tmp_path), device="cpu")
+    assert outcome.computed == 0
+
+
 def test_results_that_are_not_numbers_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyscore.experiments.compute.mmd2", lambda *points: float("nan"))
     store = Store(tmp_path)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from polyscore.experiments import figures, formats, papers, samples
-from polyscore.experiments.agreement import Pair, agreement, claims, pairs
+from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, pairs
 from polyscore.experiments.cells import Cell, Experiment, Protocol
 from polyscore.experiments.papers import Published
 from polyscore.experiments.report import _whole, write_report
@@ -67,6 +67,9 @@ def test_a_run_that_decides_the_mean_is_named(tmp_path: Path) -> None:
     assert Entry(4, 100, (*(1.0,) * 9, 9.9), Published(0.9, 0.4)).runaway is None
     assert Entry(4, 100, (0.01, 1.0), Published(0.9, 0.4)).runaway is None
     assert Entry(4, 100, (), Published(0.9, 0.4)).runaway is None
+    assert Entry(4, 100, (0.0, 0.0, 0.0), Published(0.9, 0.4)).runaway is None
+    other = dataclasses.replace(entry, comparable=False)
+    assert "single run" not in Agreement("sw2", 2, 1, [], [(Table("x", "y", "sw2", (), {}), other)]).sentence()
     strays = lambda c: 50.0 if (c.train_size, c.run, c.particles) == (100, 3, 64) else 1.0  # noqa: E731
     every, store = invented(tmp_path, strays)
     sw2, mmd2 = agreement(list(tables(every[:1], store)))

@@ -54,6 +54,8 @@ def test_runs_and_particles_of_the_command_line_are_shown_too(tmp_path: Path, sp
     more = ["--runs", "3", "--particles", "1,2"]
     done = run("paper", "run", "one", *common, *more, "--device", "cpu")
     assert f"--spec {spec} --runs 3 --particles 1,2`" in done.stdout.replace("\n", "")
+    fewer = run("paper", "run", "one", *common, "--runs", "1", "--particles", "1", "--device", "cpu")
+    assert "--runs" not in fewer.stdout and "--particles" not in fewer.stdout
     rows = json.loads(run("paper", "status", *common, *more, "--json").stdout)
     assert rows["experiments"][0]["runs"] == {"1": 3, "2": 3} and rows["other_records"] == 0
     shown = run("paper", "report", *common, "--out", tmp_path / "out")
@@ -75,7 +77,11 @@ def test_a_store_must_be_there_and_hold_what_is_asked_for(tmp_path: Path, spec: 
     assert result.exit_code == 2 and "a store must be a folder" in result.stderr
     filled(tmp_path / "store")
     result = run("paper", "report", "--store", tmp_path / "store", "--out", tmp_path / "out")
-    assert result.exit_code == 2 and "18 other records. Give the --spec" in result.stderr
+    assert result.exit_code == 2 and "18 other records. Give the --spec or --particles" in result.stderr
+    known = run(
+        "paper", "report", "--spec", spec, "--store", tmp_path / "store", "--particles", "7", "--out", tmp_path / "out"
+    )
+    assert known.exit_code == 2 and "a report must have a cell to show" in known.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -411,3 +411,9 @@ def test_samples_that_stay_are_no_strays(count):
         run = ps.Run(x, x[:, None], blank, blank[:, 0], torch.ones(0, count), blank.int(), 0.0)
         assert run.strays == 0
         run.warn_if_degenerate()
+
+
+def test_a_far_part_of_a_closed_form_is_no_stray():
+    law = ps.Mixture([[0.0, 0.0], [4.0, 0.0]], cov=0.0025, weights=[0.7, 0.3])
+    run = ps.Denoise(steps=300).sample(ps.Family({"a": law})["a"], 1000, seed=1)
+    assert (run.samples[:, 0] > 2).sum() > 100 and run.arithmetic == "closed form" and run.strays == 0

@@ -76,6 +76,21 @@ def stored(store: Path, quick: bool) -> Store:
     return Store(folder)
 
 
+def beyond(chosen: list[Experiment], defaults: list[Experiment]) -> tuple[bool, bool]:
+    """Whether runs, and particle counts, are more than the experiments' own: a report must then be asked for them."""
+    pairs = list(zip(chosen, defaults, strict=True))
+    runs = any(one.runs > own.runs for one, own in pairs)
+    return runs, any(not set(one.particles) <= set(own.particles) for one, own in pairs)
+
+
+def shows_nothing(experiments: list[Experiment], store: Store) -> bool:
+    """Whether a store has no composition of the experiments: a table of them would be empty."""
+    from polyscore.experiments.cells import COMPOSITION
+
+    cells = ((cell, e) for e in experiments for cell in e.cells() if cell.target == COMPOSITION)
+    return not any(cell.key(e.protocol) in store for cell, e in cells)
+
+
 def left_out(experiments: list[Experiment], store: Store) -> int:
     """Return how many records of a store do not belong to the experiments as they were chosen."""
     shown = {cell.key(e.protocol) for e in experiments for cell in e.cells()}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyscore.cli import show
+from polyscore.cli.choose import beyond, left_out, shows_nothing, stored
 from polyscore.cli.choose import chosen as choose
 from polyscore.cli.choose import known as find_known
-from polyscore.cli.choose import left_out, stored
 from polyscore.cli.choose import place as find_place
 
 if TYPE_CHECKING:
@@ -110,11 +111,14 @@ def run(
     if as_json:
         show.write_json(summary)
     else:
-        changes = {"--spec": spec, "--runs": runs, "--particles": particles}
-        same = "".join(f" {option} {value}" for option, value in changes.items() if value is not None)
+        defaults = choose(names or [], all_, spec, None, None, quick)
+        more_runs, more_particles = beyond(chosen, defaults)
+        changes = {"--spec": spec, "--runs": more_runs and runs, "--particles": more_particles and particles}
+        same = "".join(f" {option} {shlex.quote(str(value))}" for option, value in changes.items() if value)
+        same = f"{shlex.quote(str(store))}{' --quick' if quick else ''}{same}"
         show.stdout().print(
             f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
-            f"see `polyscore paper report --store {store}{' --quick' if quick else ''}{same}`", soft_wrap=True,
+            f"see `polyscore paper report --store {same}`", soft_wrap=True,
         )  # fmt: skip
     if outcome.missing and seconds is None:  # what is missing could not be computed, and was named
         raise typer.Exit(1)
@@ -241,10 +245,10 @@ def report(
         place = stored(store, quick)
         chosen = choose([], True, spec, runs, particles, quick)
         others = left_out(chosen, place)
-        if others == len(place.records):
+        if shows_nothing(chosen, place):
             raise StoreError(
-                f"a report must have a cell to show; {place.path} has none of these experiments and {others} other "
-                "records. Give the --spec they came from, or fill it with `polyscore paper run`."
+                f"a report must have a cell to show; {place.path} has none that is asked for, and {others} "
+                "other records. Give the --spec or --particles they came from, or fill it with `polyscore paper run`."
             )
         learned = None
         if family is not None:

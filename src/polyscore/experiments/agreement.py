@@ -20,7 +20,7 @@ class Agreement:
         published: cells that the paper has in these tables.
         compared: those with at least two runs of ours by the paper's protocol.
         beyond: those beyond three.
-        runaways: cells of SW2 with a run of 10 times the median or more.
+        runaways: cells of SW2 with a run of more than 10 times the median.
     """
 
     metric: str
@@ -39,7 +39,7 @@ class Agreement:
         if self.share is None:
             return f"{SYMBOLS[self.metric]}: none of {self.published} published cells can be compared yet"
         within = self.compared - len(self.beyond)
-        doubtful = sum(not entry.beyond for _, entry in self.runaways)
+        doubtful = sum(entry.z is not None and not entry.beyond for _, entry in self.runaways)
         but = f" (in {doubtful} of them a single run decides mean and error)" if doubtful else ""
         return (
             f"{SYMBOLS[self.metric]}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 "

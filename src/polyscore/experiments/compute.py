@@ -18,7 +18,7 @@ from torch import Tensor
 
 import polyscore
 from polyscore.algebra import Composition, Family, base_composition
-from polyscore.errors import DegeneracyWarning, ScoreError
+from polyscore.errors import ArgumentError, DegeneracyWarning, ScoreError
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Protocol
 from polyscore.experiments.papers.settings import setting
 from polyscore.metrics import mmd2, sliced_wasserstein
@@ -80,8 +80,7 @@ def compute(
     reference = reference_of(cell, protocol).to(run.samples)
     seed = _seed(cell, protocol, "projections")
     results = {
-        "sw2": sliced_wasserstein(run.samples, reference, protocol.projections, seed),
-        "mmd2": mmd2(run.samples, reference),
+        **_distances(run.samples, reference, protocol.projections, seed),
         "clipped": run.clipped_fraction,
         "ancestors": run.unique_ancestors.float().mean().item(),
         "ess": run.ess.float().mean().item(),
@@ -93,6 +92,16 @@ def compute(
              "arithmetic": run.arithmetic, "strays": run.strays,
              "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
     return {key: float(f"{value:.6g}") for key, value in results.items()}, about
+
+
+def _distances(samples: Tensor, reference: Tensor, projections: int, seed: int) -> dict[str, float]:
+    try:
+        return {"sw2": sliced_wasserstein(samples, reference, projections, seed), "mmd2": mmd2(samples, reference)}
+    except ArgumentError as error:
+        raise ScoreError(
+            f"samples must be near enough to be measured; they reach {samples.abs().max().item():.3g} ({error}). "
+            "Use more steps, a smaller learning_rate or clip."
+        ) from error
 
 
 def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:

@@ -64,6 +64,8 @@ def work(job: Job) -> Parcel:
                 Batch(missing, job.protocol)
             )
     ours = dict.fromkeys(str(w.message) for w in told if issubclass(w.category, PolyscoreWarning))
+    for other in (w for w in told if not issubclass(w.category, PolyscoreWarning)):
+        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
     parcel = dataclasses.replace(pack(store), warnings=tuple(ours))
     if not shared:  # the driver cannot see it to delete it
         shutil.rmtree(store.path, ignore_errors=True)
@@ -72,7 +74,7 @@ def work(job: Job) -> Parcel:
 
 def _own(folder: Path) -> tuple[Store, bool]:
     """The worker's store, and whether the driver sees it; a machine with a disk of its own uses a temporary place."""
-    shared = (folder.parent.parent / "store.json").exists()
+    shared = folder.parent.is_dir()  # made by the driver, and on no other disk
     return Store(folder if shared else Path(tempfile.gettempdir()) / "polyscore-workers" / folder.name), shared
 
 
@@ -121,6 +123,7 @@ def run_jobs(
         computed = adopt(store)
         total = missing_cells(experiments, store) + computed
         folder = store.path / "workers"
+        folder.mkdir(exist_ok=True)
         jobs = [_job(batch, folder, device, until, save_samples) for batch in batches(experiments, store, networks)]
         for parcel in engine.map(task, jobs) if jobs else ():
             computed += unpack(parcel, store)

@@ -69,7 +69,8 @@ def run(
         before, total = len(store.records), missing_cells(experiments, store)
         worker = Worker(store, device, seconds, save_samples, listener, total)
         for batch in batches(experiments, store):
-            if not worker.compute(batch):
+            # A training that does not fit leaves time for what does.
+            if not worker.compute(batch) and worker.clock.is_late(time.monotonic()):
                 break
     left = missing_cells(experiments, store)
     return Outcome(len(store.records) - before, left, time.monotonic() - worker.clock.started)
@@ -181,43 +182,48 @@ def _split(cells: list[Cell], protocol: Protocol, networks: int) -> Iterator[Bat
 
 
 def _train(batch: Batch, device: str, clock: _Clock, tell: Listener) -> dict[Model, Family] | None:
-    """Train a batch's models, unless the time left is too short; a training that turns out so is abandoned."""
-    kind = batch.cells[0].models
-    label = f"train {kind} x {len(batch.models)}"
-    if kind != ANALYTIC and clock.too_late(label):
-        return None
+    """Train a batch's models, or None: the time left is too short, or turns out to be.
+
+    Models that diverge are left out and the others train again: a family does not depend on who shares its program.
+    """
+    models, kind = batch.models, batch.cells[0].models
+    while True:
+        label = f"train {kind} x {len(models)}"
+        if kind != ANALYTIC and clock.too_late(label):
+            return None
+        began = time.monotonic()
+        try:
+            families = train(models, batch.protocol, device, _reporter(batch.cells[0].setting, label, clock, tell))
+        except _TooLateError:
+            _warn(f"{batch.cells[0].setting}, {kind}: training {len(models)} models must fit into the time limit and "
+                  "was given up. Allow more seconds, or fewer networks together.")  # fmt: skip
+            return None
+        except DivergenceError as error:
+            for name, _, size, run in (models[index] for index in error.datasets):
+                _warn(f"{name}, {kind}, N = {size}, run {run} stays without results: the loss must not diverge, and "
+                      "did. Lower learning_rate.")  # fmt: skip
+            models = [model for index, model in enumerate(models) if index not in error.datasets]
+            continue
+        if kind != ANALYTIC:
+            clock.note(label, time.monotonic() - began)
+        return families
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DegeneracyWarning, stacklevel=5)
+
+
+def _reporter(setting: str, label: str, clock: _Clock, tell: Listener) -> Callable[[int, int, float], None]:
+    """Return what a training calls now and then: it tells the listener, and gives up what would come too late."""
     began = time.monotonic()
 
     def report(step: int, steps: int, loss: float) -> None:
-        tell(Event(f"{batch.cells[0].setting}: {label}, loss {loss:.3f}", step, steps))
+        tell(Event(f"{setting}: {label}, loss {loss:.3f}", step, steps))
         # The first steps compile and warm up, so a forecast waits for a tenth of them.
         if clock.is_late(began + (time.monotonic() - began) * (steps / step if 10 * step >= steps else 1)):
             raise _TooLateError
 
-    try:
-        families = _train_all(batch.models, batch.protocol, device, report)
-    except _TooLateError:
-        return None
-    if kind != ANALYTIC:
-        clock.note(label, time.monotonic() - began)
-    return families
-
-
-def _train_all(
-    models: list[Model], protocol: Protocol, device: str, report: Callable[[int, int, float], None]
-) -> dict[Model, Family]:
-    """Train models, again without those that diverge: a family does not depend on who shares its program."""
-    while True:
-        try:
-            return train(models, protocol, device, report)
-        except DivergenceError as error:
-            for name, kind, size, run in (models[index] for index in error.datasets):
-                warnings.warn(
-                    f"{name}, {kind}, N = {size}, run {run} stays without results: {error}",
-                    DegeneracyWarning,
-                    stacklevel=4,
-                )
-            models = [model for index, model in enumerate(models) if index not in error.datasets]
+    return report
 
 
 class _Clock:

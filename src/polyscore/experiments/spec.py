@@ -150,7 +150,7 @@ def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
     names = [str(name) for name in content["experiments"]]
     for name in names:
         if names.count(name) > 1 or not _NAME.fullmatch(name):
-            rule = "stand only once" if names.count(name) > 1 else "be of letters, digits, blanks and . _ - + = & %"
+            rule = "stand only once" if names.count(name) > 1 else "be of a-z, A-Z, 0-9, blanks and . _ - + = & %"
             raise SpecError(f"the name of an experiment of {source} must {rule}; got {name!r}. Choose another.")
     found = {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
     return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}

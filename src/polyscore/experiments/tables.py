@@ -88,9 +88,9 @@ class Entry:
 
     @property
     def runaway(self) -> float | None:
-        """The largest run where it is 10 times the median or more: mean and z then say little, though z is small."""
+        """The largest run where it is more than 10 times the median: mean and z then say little, though z is small."""
         largest = max(self.values, key=abs, default=0.0)
-        return largest if self.runs > 2 and abs(largest) >= RUNAWAY * abs(statistics.median(self.values)) else None
+        return largest if self.runs > 2 and abs(largest) > RUNAWAY * abs(statistics.median(self.values)) else None
 
 
 @dataclass(frozen=True)

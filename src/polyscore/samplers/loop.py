@@ -237,6 +237,6 @@ def _join(parts: list[Run]) -> Run:
     clipped = sum(part.clipped_fraction * len(part.samples) for part in parts) / swarms
     return Run(
         cat("samples"), cat("particles"), cat("log_weights"), cat("log_evidence"), cat("ess", dim=1), cat("ancestors"),
-        clipped, arithmetic=parts[-1].arithmetic,
+        clipped, arithmetic=", ".join(dict.fromkeys(part.arithmetic for part in parts)),
         ancestry=None if parts[0].ancestry is None else cat("ancestry", dim=1),
     )  # fmt: skip

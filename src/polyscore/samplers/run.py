@@ -29,7 +29,7 @@ class Run:
         clipped_fraction: share of log-weight rates that the clip changed.
         reason: why this sampler, where an automatic choice was made.
         arithmetic: what the scores were computed in: "closed form", "model" (whatever it does), or for networks
-            "table", "fp16", "tf32" or "float32"; a shortcut that was given up on the way no longer counts.
+            "table", "fp16", "tf32" or "float32"; chunks that differ are named in their order, "table, float32".
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
     """
 
@@ -57,7 +57,12 @@ class Run:
 
     @property
     def strays(self) -> int:
-        """How many of 20 samples or more are over 30 times as far from their middle as the median one."""
+        """How many of 20 samples or more are over 30 times as far from their middle as the median one.
+
+        None where scores are in closed form: such samples belong to the target.
+        """
+        if self.arithmetic == "closed form":
+            return 0
         distances = (self.samples - self.samples.median(0).values).flatten(1).norm(dim=1)
         return int((distances > _FAR * distances.median()).sum()) if len(distances) >= 20 else 0
 
@@ -67,8 +72,8 @@ class Run:
         if strays:
             warnings.warn(
                 f"samples must stay together; {strays} of {len(self.samples)} are over {_FAR} times as far from the "
-                "middle as the median one: learned scores can point away from all data out there. Trust no mean or "
-                "distance that counts them; train on more data, or for fewer steps.",
+                "middle as the median one. Unless the target has such a part, scores point away from all data out "
+                "there: trust no mean or distance that counts them; train on more data, or for fewer steps.",
                 DegeneracyWarning,
                 stacklevel=3,
             )

@@ -94,8 +94,9 @@ class OnRay:
         except ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from error
         except ray.exceptions.RayError as error:
+            said = str(error).strip() or type(error).__name__
             raise EngineError(
-                f"a task must come back; Ray lost this one ({str(error).strip().splitlines()[0][:200]}). What was "
+                f"a task must come back; Ray lost this one ({said.splitlines()[0][:200]}). What was "
                 "stored is safe: the same command goes on from there."
             ) from error
 
