@@ -48,6 +48,7 @@ class Field(Protocol):
 
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""
+        return "closed form" if self.closed_form else "model"
 
 
 def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
@@ -90,10 +91,6 @@ class ScoreField(Field):
         value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
         return combine(scores, self.exponents), value
 
-    def arithmetic(self, particles: int) -> str:
-        """Whatever the model itself does."""
-        return "model"
-
 
 class GaussianField(Field):
     """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
@@ -122,10 +119,6 @@ class GaussianField(Field):
         flat = x.reshape(-1, x.shape[-1])
         value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
         return self.score(flat, i).view_as(x), value
-
-    def arithmetic(self, particles: int) -> str:
-        """Closed forms need no shortcut."""
-        return "closed form"
 
 
 class _Affine:
@@ -225,10 +218,6 @@ class MixtureField(Field):
             both = self.total * reference + 2 * combined
             value.add_((reference * both).sum(0), alpha=self.total - 1)
         return score, value.view(x.shape[:-1])
-
-    def arithmetic(self, particles: int) -> str:
-        """Closed forms need no shortcut."""
-        return "closed form"
 
 
 class NetworkField(Field):

@@ -76,11 +76,10 @@ def stored(store: Path, quick: bool) -> Store:
     return Store(folder)
 
 
-def beyond(chosen: list[Experiment], defaults: list[Experiment]) -> tuple[bool, bool]:
+def exceeds(chosen: list[Experiment], own: list[Experiment]) -> tuple[bool, bool]:
     """Whether runs, and particle counts, are more than the experiments' own: a report must then be asked for them."""
-    pairs = list(zip(chosen, defaults, strict=True))
-    runs = any(one.runs > own.runs for one, own in pairs)
-    return runs, any(not set(one.particles) <= set(own.particles) for one, own in pairs)
+    both = list(zip(chosen, own, strict=True))
+    return any(c.runs > o.runs for c, o in both), any(not set(c.particles) <= set(o.particles) for c, o in both)
 
 
 def shows_nothing(experiments: list[Experiment], store: Store) -> bool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
-from polyscore.cli.choose import beyond, left_out, shows_nothing, stored
 from polyscore.cli.choose import chosen as choose
+from polyscore.cli.choose import exceeds, left_out, shows_nothing, stored
 from polyscore.cli.choose import known as find_known
 from polyscore.cli.choose import place as find_place
 
@@ -111,14 +111,13 @@ def run(
     if as_json:
         show.write_json(summary)
     else:
-        defaults = choose(names or [], all_, spec, None, None, quick)
-        more_runs, more_particles = beyond(chosen, defaults)
-        changes = {"--spec": spec, "--runs": more_runs and runs, "--particles": more_particles and particles}
-        same = "".join(f" {option} {shlex.quote(str(value))}" for option, value in changes.items() if value)
-        same = f"{shlex.quote(str(store))}{' --quick' if quick else ''}{same}"
+        more_runs, more_particles = exceeds(chosen, choose(names or [], all_, spec, None, None, quick))
+        options = {"--store": store, "--spec": spec, "--runs": more_runs and runs,
+                   "--particles": more_particles and particles}  # fmt: skip
+        same = "".join(f" {option} {shlex.quote(str(value))}" for option, value in options.items() if value)
         show.stdout().print(
             f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
-            f"see `polyscore paper report --store {same}`", soft_wrap=True,
+            f"see `polyscore paper report{' --quick' if quick else ''}{same}`", soft_wrap=True,
         )  # fmt: skip
     if outcome.missing and seconds is None:  # what is missing could not be computed, and was named
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from polyscore.experiments.cells import COMPOSITION, Experiment
 from polyscore.experiments.store import Store
@@ -27,7 +27,7 @@ class Agreement:
     published: int
     compared: int
     beyond: list[tuple[Table, Entry]]
-    runaways: list[tuple[Table, Entry]] = field(default_factory=list)
+    runaways: list[tuple[Table, Entry]]
 
     @property
     def share(self) -> float | None:

@@ -27,7 +27,7 @@ from polyscore.targets import exact
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DPI = 96  # twenty pictures in one file: enough for a screen, and below a megabyte together
+_DPI = 84  # twenty pictures in one file: enough for a screen, and below a megabyte together
 FIGURE_ONE = "gaussian-factorized-ood"
 _CONDITIONS, _CORRECTED, _POINTS = ("a1", "a2", "base"), 16, 1500
 _COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN, "#7a5195", "#8c6d31", "#222222")

@@ -122,8 +122,7 @@ def run_jobs(
     with store.writing():
         computed = adopt(store)
         total = missing_cells(experiments, store) + computed
-        folder = store.path / "workers"
-        folder.mkdir(exist_ok=True)
+        folder = store.subfolder("workers")
         jobs = [_job(batch, folder, device, until, save_samples) for batch in batches(experiments, store, networks)]
         for parcel in engine.map(task, jobs) if jobs else ():
             computed += unpack(parcel, store)

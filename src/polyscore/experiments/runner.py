@@ -129,7 +129,7 @@ class Worker:
         try:
             results, about = compute(cell, family, protocol, self.device, keep)
         except ScoreError as error:  # it would fail the same way next time; the others need not wait for it
-            warnings.warn(f"{what}, run {cell.run} stays without a result: {error}", DegeneracyWarning, stacklevel=3)
+            _warn(f"{what}, run {cell.run} stays without a result: {error}")
             return
         self.store.add(cell, protocol, results, {**about, "train_seconds": round(train_seconds, 3)})
         self.clock.note(_pace(cell), time.monotonic() - began)

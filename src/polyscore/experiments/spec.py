@@ -32,8 +32,6 @@ def _no_truth(value: Any) -> Any:
 Number = BeforeValidator(_no_truth)
 Count = Annotated[int, Field(ge=1), Number]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
-
-
 _TOP = ("protocol", "experiments")
 
 
@@ -141,7 +139,8 @@ def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
         raise SpecError(f"{source} must be valid YAML; {error}. Correct that line.") from error
     for key in content if isinstance(content, Mapping) else ():
         if key not in _TOP:
-            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.{nearest(key, _TOP)}")
+            remedy = nearest(key, _TOP) or " Move it below one of them."
+            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.{remedy}")
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
         raise SpecError(
             f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}. "

@@ -177,6 +177,18 @@ class Store:
         both = self.records.keys() & other.records.keys()
         return sum(self.records[key].results != other.records[key].results for key in both)
 
+    def subfolder(self, name: str) -> Path:
+        """Make a folder inside the store and return it."""
+        folder = self.path / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the store must be writable; making {folder} failed ({error.strerror}). Free some space, or choose "
+                "another place."
+            ) from error
+        return folder
+
     def _lock_file(self) -> IO[str]:
         try:
             return open(self.path / ".lock", "a+")
