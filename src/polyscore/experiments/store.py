@@ -231,13 +231,8 @@ def write_whole(file: Path, text: str) -> None:
     """Write a small file; a disk that is full or read-only is a `StoreError`."""
     try:
         write_text(file, text)
-    except (OSError, OutputError) as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) else str(error).partition(";")[2].strip(" .") or str(error)
-        )
-        raise StoreError(
-            f"the store must be writable; writing {file} failed ({reason}). Free some space, or choose another place."
-        ) from error
+    except OutputError as error:  # which says rule, value and remedy already
+        raise StoreError(str(error)) from error
 
 
 def append_line(file: Path, line: str) -> None:
