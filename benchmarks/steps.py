@@ -38,9 +38,9 @@ SIZE = 10_000
 SWEPT = ("gaussian-factorized-ood", "mixture-ood")
 
 
-def cut(schedule: ps.Schedule, grid) -> Quadrature:
+def cut(schedule: ps.Schedule, grid, extent) -> Quadrature:
     """The trapezoid without what is evaluated below t = 0.001."""
-    left, right = trapezoid(schedule, grid)
+    left, right = trapezoid(schedule, grid, extent)
     return Quadrature(left, torch.where(grid.times[1:] < 1e-3, torch.zeros_like(right), right))
 
 

@@ -12,6 +12,7 @@ sign and start that the paper's tables were computed with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +21,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyscore.samplers.grids import TimeGrid, noise_to_signal
+from polyscore.samplers.grids import Extent, TimeGrid, noise_to_signal
 from polyscore.schedules import Schedule
+
+# Noise over signal below which learned scores say nothing that their own error does not outweigh: half of all that a
+# constant error of the noise adds to log-weights would come from below.
+_TRUSTED = 0.01
 
 
 class Steps(NamedTuple):
@@ -165,22 +170,23 @@ class Quadrature(NamedTuple):
     right: Tensor
 
 
-def trapezoid(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+def trapezoid(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadrature:
     """Half the step for each end: g linear in t."""
     return Quadrature(0.5 * grid.lengths, 0.5 * grid.lengths)
 
 
-def right_end(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+def right_end(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadrature:
     """The whole step for its end, as the paper has it."""
     return Quadrature(torch.zeros_like(grid.lengths), grid.lengths)
 
 
-def noise_products(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+def noise_products(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadrature:
     """Interpolate products of noise, E = sigma^2 g / eta^2, linearly in sigma^2 between the ends of a step.
 
     With E = A + B sigma^2 the integral of (eta^2 / sigma^2) E is A * (change of log sigma^2 / alpha^2) + B * (integral
     of eta^2). A wrong noise leaves a constant E, counted exactly: the trapezoid would divide its square by the last
-    sigma^2. Exact scores leave E ~ sigma^2, for which this is a trapezoid.
+    sigma^2. Exact scores leave E ~ sigma^2, for which this is a trapezoid. Of learned scores nothing is counted below
+    a hundredth of the noise-to-signal ratio: what is left to correct there is smaller than their errors.
     """
     t, s = grid.times[:-1], grid.times[1:]
     r, measure = _nodes(s, t)
@@ -190,13 +196,14 @@ def noise_products(schedule: Schedule, grid: TimeGrid) -> Quadrature:
     left = early * (power - late * stretch) / ((early - late) * schedule.diffusion(t) ** 2)
     right = late * (early * stretch - power) / ((early - late) * schedule.diffusion(s) ** 2)
     # Between neighbouring times all of this cancels; both rules agree there.
-    plain = trapezoid(schedule, grid)
+    plain = trapezoid(schedule, grid, extent)
     fine = (left >= 0) & (right >= 0) & (left + right < 100 * grid.lengths)
-    return Quadrature(torch.where(fine, left, plain.left), torch.where(fine, right, plain.right))
+    counted = extent.known | (noise_to_signal(schedule, s) >= math.log(_TRUSTED))
+    return Quadrature(torch.where(fine, left, plain.left) * counted, torch.where(fine, right, plain.right) * counted)
 
 
 INTEGRATORS = ("multistep", "frozen", "euler")
-QUADRATURES: dict[str, Callable[[Schedule, TimeGrid], Quadrature]] = {
+QUADRATURES: dict[str, Callable[[Schedule, TimeGrid, Extent], Quadrature]] = {
     "noise": noise_products,
     "trapezoid": trapezoid,
     "right": right_end,

@@ -177,7 +177,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
     warn_of_rounding(extent, like.dtype)
     warn_of_coarse_steps(schedule, extent, settings.steps, lambda steps: _uncomposed(schedule, settings, steps, extent))
     steps = _steps(schedule, settings, grid, total)
-    quadrature = QUADRATURES[settings.quadrature](schedule, grid)
+    quadrature = QUADRATURES[settings.quadrature](schedule, grid, extent)
     rates = settings.move.rates(schedule, grid.times, total, math.prod(q.event))
     return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history)
 
