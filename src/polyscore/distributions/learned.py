@@ -78,10 +78,11 @@ class Learned:
         require(_is_shape(event), "event", "be the shape of one point, such as (2,)", repr(event))
         self.model, self.event, self.schedule = model, tuple(event), schedule
         self.prediction = prediction
+        self.earliest = T_MIN  # the least time at which samplers ask
         self.table: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
         if discrete and isinstance(schedule, DDPM):
             alphas = schedule.table()
-            self.table = torch.stack([alphas, (1 - alphas**2).sqrt()])
+            self.table, self.earliest = torch.stack([alphas, (1 - alphas**2).sqrt()]), 1 / schedule.timesteps
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score, like x; `t` broadcasts against x's batch shape."""

@@ -1,0 +1,191 @@
+"""What a run says of itself: findings, summary, bounded history, and what is refused before it starts."""
+
+import math
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+import polyscore as ps
+from cases import compose, gaussian_family
+from polyscore.errors import ArgumentError, DegeneracyWarning
+from polyscore.samplers.diagnosis import possible_log_evidence
+
+FAR = ps.Family({"a": ps.Mixture([[-6.0, 1.5], [9.0, 0.0]], 1.0), "b": ps.Mixture([[0.0, -9.0], [-1.5, 6.0]], 1.0),
+                 "base": ps.Mixture([[-6.0, 1.5], [9.0, 0.0], [0.0, -9.0], [-1.5, 6.0]], 1.0)})  # fmt: skip
+
+
+def told(sampler, q, n=300, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = sampler.sample(q, n, **options)
+    return run, [str(w.message) for w in caught], [w.filename for w in caught]
+
+
+def test_a_healthy_run_has_no_findings():
+    run, messages, _ = told(ps.FeynmanKac(16), ps.base_composition(FAR))
+    assert run.findings == messages == []
+    assert "Nothing speaks against it" in run.summary()
+
+
+@pytest.mark.parametrize("particles", [2, 4])
+def test_too_few_particles_disagree_on_the_evidence_whatever_k(particles):
+    """SW2 is 0.9 at K = 4 where K = 16 gives 0.04: the swarms' evidence knows it."""
+    run, messages, files = told(ps.FeynmanKac(particles), ps.base_composition(FAR))
+    assert any("agree on the evidence" in message for message in messages)
+    assert run.evidence_share < 0.3
+    assert set(files) == {__file__}  # the caller's line, not ours
+    assert all(finding in run.summary() for finding in run.findings)
+
+
+def test_one_ancestor_is_told():
+    q = compose(gaussian_family(2), a=1, b=1, base=-1)
+    run, messages, _ = told(ps.FeynmanKac(8, 200, resampling="multinomial"), q)
+    assert any("descend from one" in message for message in messages)
+    assert (run.unique_ancestors == 1).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("particles", [2, 3, 6, 64])
+def test_weight_on_single_particles_is_told_whatever_k(particles):
+    q = compose(gaussian_family(6), a=6, b=6)
+    _, messages, _ = told(ps.FeynmanKac(particles, 50, threshold=0), q, 40)
+    assert any("weight should be shared" in message for message in messages)
+
+
+@pytest.mark.parametrize("exponents, low, high", [
+    ([0.3, 0.7], -math.inf, 0), ([1.0], 0, 0), ([2.0, -1.0], 0, math.inf), ([1.8, -0.5, -0.3], 0, math.inf),
+    ([1.0, 1.0, -1.0], -math.inf, math.inf), ([0.5, 0.6], -math.inf, math.inf),
+])  # fmt: skip
+def test_bounds_of_the_evidence_hold_for_random_gaussians(exponents, low, high):
+    assert possible_log_evidence(exponents) == (low, high)
+    seeds = torch.Generator().manual_seed(3)
+    for _ in range(40):
+        spread = 1 + torch.rand(len(exponents), 2, generator=seeds, dtype=torch.float64)
+        means = torch.randn(len(exponents), 2, generator=seeds, dtype=torch.float64)
+        # Denominators wider than everything, so that the composition is proper.
+        covs = [v * (6 if w < 0 else 1) for v, w in zip(spread, exponents, strict=True)]
+        p = ps.Family({str(k): ps.Gaussian(m, c) for k, (m, c) in enumerate(zip(means, covs, strict=True))})
+        q = ps.Composition(p, {str(k): w for k, w in enumerate(exponents)})
+        assert low - 1e-9 <= ps.exact(q).log_evidence <= high + 1e-9
+
+
+def test_evidence_that_cannot_be_is_told():
+    """Scores that belong to no densities: b claims to be a and more."""
+    schedule = ps.VP()
+    exact = ps.Gaussian(cov=1.0)
+
+    def model(factor):
+        def score(x, t):
+            return factor * exact.score(x, schedule.alpha(t), schedule.sigma(t))[:, [1, 0]] * torch.tensor([1.0, -1.0])
+
+        return ps.Learned(score, (2,), schedule, "score")
+
+    p = ps.Family({"a": model(1.0), "b": model(-1.0)})
+    run, messages, _ = told(ps.FeynmanKac(8), p["a"] ** 1.5 * p["b"] ** -0.5)
+    assert run.possible_log_evidence == (0, math.inf)
+    good = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=2.0)})
+    assert not any("must be at" in m for m in told(ps.FeynmanKac(8), good["a"] ** 1.5 * good["b"] ** -0.5)[1])
+    if run.total_log_evidence < -0.2:
+        assert any("must be at least 0" in message for message in messages)
+    else:
+        pytest.fail(f"the example no longer breaks the bound: {run.total_log_evidence}")
+
+
+def test_the_summary_says_what_happened_in_words():
+    run = ps.FeynmanKac(4, 50, clip=0.5).sample(ps.base_composition(gaussian_family(2)), 50)
+    words = run.summary()
+    for part in ("50 samples of", "FeynmanKac", "closed form", "Swarms of 4", "log Z = ", "The clip changed"):
+        assert part in words
+    plain = ps.Denoise(steps=50).sample(gaussian_family(2)["a"], 50)
+    assert "log Z" not in plain.summary() and "Swarms" not in plain.summary()
+
+
+# history
+def test_the_history_of_ess_is_bounded_and_its_summaries_are_right(monkeypatch):
+    q, sampler = ps.base_composition(gaussian_family(2)), ps.FeynmanKac(4, 30)
+    whole = sampler.sample(q, 600, seed=1)
+    monkeypatch.setattr("polyscore.samplers.loop._MOST_HISTORY", 30 * 600 - 1)
+    for bound in (None, 1024):
+        short = sampler.sample(q, 600, seed=1, max_particles=bound)
+        with pytest.raises(ArgumentError, match="history=True"):
+            _ = short.ess
+        torch.testing.assert_close(short.lowest_ess, whole.ess.amin(0))
+        torch.testing.assert_close(short.mean_ess, whole.ess.mean(1))
+        torch.testing.assert_close(short.step_losses, (4 / whole.ess).log().mean(1), rtol=1e-4, atol=1e-6)
+        assert torch.equal(short.samples, whole.samples) and short.findings == whole.findings
+    assert torch.equal(sampler.sample(q, 600, seed=1, history=True).ess, whole.ess)
+    assert ps.Denoise(steps=30).sample(q, 600).ess.shape == (30, 600)  # takes no room, so it is always there
+
+
+@pytest.mark.parametrize("sampler, n", [
+    (ps.FeynmanKac(10**9), 1), (ps.Denoise(), 10**13), (ps.FeynmanKac(4, steps=10**11), 1), (ps.FeynmanKac(2), 10**20),
+])  # fmt: skip
+def test_counts_that_cannot_fit_are_refused_before_anything_is_allocated(sampler, n):
+    with pytest.raises(ArgumentError, match=r"fit into memory; got .* needed, .* available"):
+        sampler.sample(gaussian_family(2)["a"], n)
+
+
+def test_four_thousand_dimensions_stay_diagonal():
+    q = ps.Family({"a": ps.Gaussian(cov=2.0, dim=4000), "b": ps.Gaussian(cov=[1.0] * 4000)})
+    run = ps.FeynmanKac(2, 3).sample(q["a"] ** 0.5 * q["b"] ** 0.5, 2)
+    assert run.samples.shape == (2, 4000) and run.samples.isfinite().all()
+
+
+# modes of the caller
+def test_autocast_and_inference_mode_change_no_number():
+    data = {name: part.sample(200, seed=1) for name, part in gaussian_family(2).members.items()}
+    q = ps.base_composition(ps.fit(data, steps=20, width=16, progress=None))
+    sampler = ps.FeynmanKac(2, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = sampler.sample(q, 20)
+        with torch.autocast("cpu", torch.bfloat16):
+            cast = sampler.sample(q, 20)
+        with torch.inference_mode():
+            inferred = sampler.sample(q, 20)
+    for other in (cast, inferred):
+        assert torch.equal(plain.samples, other.samples) and torch.equal(plain.log_evidence, other.log_evidence)
+
+
+@pytest.mark.parametrize("options", [
+    {"churn": "1"}, {"churn": None}, {"churn": float("nan")}, {"churn": True}, {"clip": "15"}, {"clip": float("nan")},
+    {"clip": True}, {"threshold": "all"}, {"threshold": float("nan")}, {"window": "ab"}, {"window": (0.1, "b")},
+    {"window": 3}, {"move": "balanced"}, {"grid": "cosine"}, {"grid": None}, {"integrator": 2}, {"start": []},
+    {"quadrature": "left"}, {"steps": 10.5}, {"steps": "ten"}, {"particles": 4.0}, {"particles": True},
+])  # fmt: skip
+def test_settings_that_are_no_settings(options):
+    with pytest.raises(ArgumentError, match=f"{next(iter(options))}.* must be"):
+        ps.FeynmanKac(**options)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1.7}, {"seed": "1"}, {"seed": None}, {"seed": True}, {"dtype": torch.int32},
+                                     {"dtype": "float32"}, {"dtype": torch.float16}, {"max_particles": 2.5}])  # fmt: skip
+def test_arguments_of_sample_that_are_none(options):
+    with pytest.raises(ArgumentError, match=f"{next(iter(options))}.* must be"):
+        ps.Denoise(steps=5).sample(gaussian_family(2)["a"], 4, **options)
+
+
+def test_memory_of_a_million_samples_is_that_of_the_samples_and_one_chunk():
+    """400,000 swarms of 4 over 300 steps: the ESS history alone would be 480 MB; 350 MB hold libraries and result."""
+    code = """
+import resource, polyscore as ps
+p = ps.Family({"a": ps.Gaussian(cov=[4.0, 1.0]), "b": ps.Gaussian(cov=[1.0, 4.0]), "base": ps.Gaussian(cov=4.5)})
+q = ps.base_composition(p)
+ps.FeynmanKac(4, 20).sample(q, 10, max_particles=40_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run = ps.FeynmanKac(4, 300, integrator="frozen").sample(q, 400_000, max_particles=40_000)
+assert run.ess_history is None and len(run.samples) == 400_000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) < 250
+
+
+def test_warnings_name_the_line_that_called():
+    far = ps.Family({"a": ps.Mixture([[900.0, 0.0], [-900.0, 0.0]], 1.0)})
+    with pytest.warns(DegeneracyWarning, match="signal") as caught:
+        ps.Denoise(steps=100).sample(far["a"], 10)
+    assert {w.filename for w in caught} == {__file__}
