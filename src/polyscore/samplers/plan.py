@@ -126,7 +126,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor) -> Pl
         raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
-    q.validity().require(repr(q))
+    q.validity().settle(repr(q))
     times = time_grid(settings.steps, q.schedule.ends_in_pure_noise)
     _check_end(q, settings)
     _check_resolution(q, times)

@@ -33,7 +33,7 @@ def exact(q: Composition, method: str | None = None) -> Target:
         q: a proper composition of closed-form distributions.
         method: "closed form", "grid", "rejection", "importance" or "product importance" (the paper's proposal).
     """
-    q.validity().require(repr(q))
+    q.validity().settle(repr(q))
     gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
     require(q.family.units is None, "an exact target", "be asked of members in their own units", "standardised ones",
             "Build the family without units=.")  # fmt: skip
