@@ -25,6 +25,8 @@ from polyscore.targets.target import Target
 
 __all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Target", "exact"]
 
+_LOW_ACCEPTANCE = 0.01
+
 
 def exact(q: Composition, method: str | None = None) -> Target:
     """Return the exact target of `q`, by the first method that applies unless one is named.
@@ -59,4 +61,7 @@ def exact(q: Composition, method: str | None = None) -> Target:
 
 
 def _beyond_two(q: Composition) -> str:
-    return "rejection" if rejection_plan(q) is not None else "importance"
+    """Rejection where it accepts often enough, else importance."""
+    if rejection_plan(q) is None or Rejection(q).acceptance < _LOW_ACCEPTANCE:
+        return "importance"
+    return "rejection"

@@ -10,6 +10,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.errors import ArgumentError, require
 from polyscore.rng import generator
+from polyscore.targets.draws import check_count
 from polyscore.targets.importance import tail_proposal
 from polyscore.targets.target import Target
 
@@ -84,7 +85,7 @@ class Grid(Target):
         return torch.logsumexp(self.log_mass, 0).item()
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
+        check_count(n, 3 + 4 * self.q.event[0])
         cumulative = (self.log_mass - self.log_evidence).exp().cumsum(0)
         u = torch.rand(n, generator=generator(seed, "grid cell"), dtype=torch.float64)
         cell = torch.searchsorted(cumulative, u * cumulative[-1], right=True).clamp_max(len(cumulative) - 1)
