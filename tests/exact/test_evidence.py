@@ -2,8 +2,8 @@
 
 Limits: 0.15 on log Z, 0.25 standard deviations on mean and covariance, for four swarms of 4096 together. Root mean
 square errors over three other seeds (SDE and ODE, two and three dimensions): log Z up to 0.051, else below 0.03; mean
-up to 0.048, covariance up to 0.054. So two cases are three deviations from their limit and the others five or more: some
-case would fail for 1 % of free seeds; the seeds are fixed, and only another platform redraws them.
+up to 0.048, covariance up to 0.054. So two cases are three deviations from their limit and the others five or more:
+some case would fail for 1 % of free seeds; the seeds are fixed, and only another platform redraws them.
 """
 
 import numpy as np

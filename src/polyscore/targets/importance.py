@@ -13,6 +13,7 @@ from polyscore.algebra import Composition
 from polyscore.distributions import Mixture
 from polyscore.distributions.components import components_of, weights_of
 from polyscore.errors import ArgumentError, require
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 from polyscore.smc import Systematic
 from polyscore.targets.draws import check_count, effective, log_mean, log_ratios, parts, warn_of_low
@@ -119,6 +120,8 @@ def _choices(q: Composition, exponents: dict[str, float]) -> tuple[Tensor, Tenso
     count = math.prod(components.count for _, components, _ in factors)
     require(count <= _MOST_COMBINATIONS, "the product of mixtures", f"have at most {_MOST_COMBINATIONS} combinations",
             count, "Merge components, or draw a reference by Feynman-Kac correction with many particles.")  # fmt: skip
+    dim = q.event[0]
+    require_memory(24 * count * dim**2, f"{count} covariances in {dim} dimensions", "Merge components.")
     means, covs, log_masses = [], [], []
     for choice in itertools.product(*(range(components.count) for _, components, _ in factors)):
         precisions = [w * components.precisions[k] for (w, components, _), k in zip(factors, choice, strict=True)]
@@ -135,5 +138,8 @@ def _choices(q: Composition, exponents: dict[str, float]) -> tuple[Tensor, Tenso
         covs.append(cov)
         log_masses.append(torch.stack(at_mean).sum() + 0.5 * torch.logdet(2 * math.pi * cov))
     if not means:
-        raise ArgumentError(f"a proposal must exist for {q!r}; no choice of components gives a proper Gaussian.")
+        raise ArgumentError(
+            f"a proposal must have a proper Gaussian among its choices of components; got {q!r}, which has none. "
+            "Lower the negative exponents."
+        )
     return torch.stack(means), torch.stack(covs), torch.stack(log_masses)
