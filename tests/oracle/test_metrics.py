@@ -189,8 +189,8 @@ def test_a_common_shift_changes_no_distance(offset, n, m):
     assert ps.mmd2(x + offset, y + offset) == pytest.approx(ps.mmd2(x, y), abs=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e30])
-def test_scales_whose_squares_leave_float32(scale):
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e16])
+def test_scales_near_the_ends_of_float32(scale):
     x, y = clouds(40, 30, 3)
     small = [torch.tensor(scale * each, dtype=torch.float32) for each in (x, y)]
     assert ps.sliced_wasserstein(*small) == pytest.approx(scale * ps.sliced_wasserstein(x, y), rel=1e-5)
@@ -222,6 +222,7 @@ def test_mmd2_is_unbiased_for_equal_distributions():
         (lambda: ps.mmd2([[1.0], [2.0, 3.0]], np.ones((3, 1))), "array of numbers"),
         (lambda: ps.mmd2([["a"], ["b"]], np.ones((3, 1))), "array of numbers"),
         (lambda: ps.mmd2(np.full((3, 2), 1e200), np.ones((3, 2))), "stay below"),
+        (lambda: ps.sliced_wasserstein(torch.full((3, 2), 1e22), torch.ones(3, 2)), "stay below 1e\\+18"),
         (lambda: ps.mmd2(torch.zeros(1, 2).expand(10**13, 2), np.ones((3, 2))), "fit into memory"),
         (lambda: ps.sliced_wasserstein(torch.zeros(1, 2).expand(10**13, 2), np.ones((3, 2))), "fit into memory"),
         (lambda: ps.sliced_wasserstein(np.ones((3, 2)), np.ones((3, 2)), projections=10**13), "fit into memory"),

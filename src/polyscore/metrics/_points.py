@@ -11,15 +11,15 @@ from torch import Tensor
 from polyscore.errors import ArgumentError, require
 from polyscore.limits import require_memory
 
-_TINY, _LARGE = 1e-15, 1e15  # beyond these a square leaves float32
-_LARGEST = 1e150
+_TINY = 1e-15  # below, a square leaves float32
+_LARGEST = {torch.float32: 1e18, torch.float64: 1e150}
 
 
 def pair(x: Any, y: Any, least: int) -> tuple[Tensor, Tensor]:
     """Return `x` and `y` as float matrices `(n, d)` and `(m, d)` on x's device, events flattened.
 
-    They are float32 unless an input is float64, holds whole numbers (which float32 may round), or is so small or large
-    that squares would under- or overflow.
+    They are float32 unless an input is float64, holds whole numbers (which float32 may round), or is so small that
+    squares would vanish; what is so large that they would overflow has run away, and is refused.
     """
     x, y = _rows("x", x, least), _rows("y", y, least)
     require(x.shape[1] == y.shape[1], "x and y", "have the same dimension", (x.shape[1], y.shape[1]))
@@ -29,8 +29,9 @@ def pair(x: Any, y: Any, least: int) -> tuple[Tensor, Tensor]:
     for name, points in (("x", x), ("y", y)):
         require(points.isfinite().all(), name, "be finite", f"{int((~points.isfinite()).sum())} non-finite entries")
     largest = max(x.abs().max().item(), y.abs().max().item())
-    require(largest < _LARGEST, "x and y", f"stay below {_LARGEST:g}", f"{largest:.3g}", "Rescale both alike.")
-    return (x, y) if largest == 0 or _TINY < largest < _LARGE else (x.double(), y.double())
+    require(largest < _LARGEST[dtype], "x and y", f"stay below {_LARGEST[dtype]:g} to be measured in {dtype}",
+            f"{largest:.3g}", "Rescale both alike.")  # fmt: skip
+    return (x, y) if largest == 0 or largest > _TINY else (x.double(), y.double())
 
 
 def _rows(name: str, value: Any, least: int) -> Tensor:
