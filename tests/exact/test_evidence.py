@@ -1,8 +1,9 @@
 """Feynman-Kac against closed forms: evidence, mean and covariance, for W = 1 and not, asymmetric, not commuting.
 
-Limits: 0.15 on log Z, 0.25 standard deviations on mean and covariance. Root mean square errors measured over six other
-seeds: log Z 0.01 to 0.058, mean up to 0.072, covariance up to 0.107. So the worst single case would fail for 1 % of
-free seeds, and some case of the 32 for perhaps 10 %; the seeds are fixed, and only another platform redraws them.
+Limits: 0.15 on log Z, 0.25 standard deviations on mean and covariance, for four swarms of 4096 together. Root mean
+square errors over three other seeds (SDE and ODE, two and three dimensions): log Z up to 0.051, else below 0.03; mean
+up to 0.048, covariance up to 0.054. So two cases are three deviations from their limit and the others five or more:
+some case would fail for 1 % of free seeds; the seeds are fixed, and only another platform redraws them.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ from cases import (
     own_mixtures,
     weighted_moments,
 )
-from polyscore.errors import ArgumentError, DegeneracyWarning
+from polyscore.errors import ArgumentError
 from polyscore.samplers.moves import Paper
 
 EXPONENTS = {
@@ -36,7 +37,7 @@ all_exponents = pytest.mark.parametrize("exponents", EXPONENTS.values(), ids=EXP
 
 def check(run: ps.Run, q: ps.Composition, limit: float = 0.15, moments: float = 0.25) -> None:
     mean, cov, log_z = closed_form(q)
-    assert run.log_evidence.item() == pytest.approx(log_z, abs=limit)
+    assert run.total_log_evidence == pytest.approx(log_z, abs=limit)
     got_mean, got_cov = weighted_moments(run)
     scale = np.sqrt(np.diag(cov))
     assert np.abs((got_mean - mean) / scale).max() < moments
@@ -56,16 +57,16 @@ def test_the_cases_are_asymmetric():
 @all_exponents
 def test_evidence_and_moments_of_the_sde(dim, exponents):
     q = compose(gaussian_family(dim), **exponents)
-    check(ps.FeynmanKac(particles=4096, steps=1000 if dim == 2 else 600).sample(q, 1, seed=4), q)
+    check(ps.FeynmanKac(particles=4096, steps=400).sample(q, 4, seed=4), q)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 @all_exponents
 def test_evidence_and_moments_of_the_ode(dim, exponents):
     """The ODE is an importance sampler over its starts: its weights need a finite variance, hence other
-    Gaussians. Over six other seeds: 0.06 (log Z), 0.18 (moments) at most."""
+    Gaussians."""
     q = compose(gentle_family(dim), **exponents)
-    check(ps.FeynmanKac(particles=4096, steps=500, churn=0.0).sample(q, 1, seed=4), q)
+    check(ps.FeynmanKac(particles=4096, steps=400, churn=0.0).sample(q, 4, seed=4), q)
 
 
 @pytest.mark.parametrize("exponents", ["1,1,-1", "2,-.5"])
@@ -82,7 +83,7 @@ def test_ode_and_sde_agree(exponents):
 @pytest.mark.parametrize("exponents, churn", [("1,1,-1", 1.0), ("2,-.5", 1.0), (".3,.2", 0.0), ("1,1", 0.5)])
 def test_schedules_that_end_in_pure_noise(schedule, exponents, churn):
     q = compose(gaussian_family(2, SCHEDULES[schedule]), **EXPONENTS[exponents])
-    check(ps.FeynmanKac(particles=4096, steps=500, churn=churn).sample(q, 1, seed=5), q)
+    check(ps.FeynmanKac(particles=4096, steps=250, churn=churn).sample(q, 4, seed=5), q)
 
 
 @pytest.mark.parametrize("exponents", ["2,-.5", ".5,.5"])
@@ -104,15 +105,16 @@ def test_the_published_sampler_is_right_at_one():
 
 
 @pytest.mark.parametrize("exponents", ["2,-.5", ".3,.2"])
-def test_the_papers_move_on_pure_noise_is_right_or_refused(exponents):
-    """Its steps and its rates must belong to one move, whatever the schedule."""
+def test_the_papers_move_on_pure_noise_is_refused_away_from_one(exponents):
+    """Its steps and its rates belong to two moves there."""
     q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS[exponents])
-    try:
-        run = ps.FeynmanKac(particles=2048, steps=300, move=Paper()).sample(q, 1, seed=6)
-    except (ArgumentError, DegeneracyWarning) as error:
-        assert isinstance(error, ArgumentError), error
-        return
-    assert run.log_evidence.item() == pytest.approx(closed_form(q)[2], abs=0.3)
+    with pytest.raises(ArgumentError, match="balanced move when W is not 1"):
+        ps.FeynmanKac(particles=4, steps=5, move=Paper()).sample(q, 1)
+
+
+def test_the_papers_move_on_pure_noise_is_right_at_one():
+    q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS["1,1,-1"])
+    check(ps.FeynmanKac(particles=4096, steps=250, move=Paper()).sample(q, 4, seed=6), q)
 
 
 def test_scores_alone_give_the_same_evidence():

@@ -108,9 +108,93 @@ def test_mmd2_in_float32_and_in_chunks(monkeypatch):
     assert ps.mmd2(x.astype(np.float32), y.astype(np.float32)) == pytest.approx(whole, abs=1e-6)
     monkeypatch.setattr(mmd, "_CHUNK_NUMBERS", 4000)
     assert ps.mmd2(x, y) == pytest.approx(whole, rel=1e-10)
-    # beyond 8 chunks the median is the lower one, by bisection: among 30,000 distances the two middle ones are near
+    # beyond 8 chunks the median is found bit by bit, and is the same
     monkeypatch.setattr(mmd, "_CHUNK_NUMBERS", 1000)
-    assert ps.mmd2(x, y) == pytest.approx(whole, rel=1e-4)
+    assert ps.mmd2(x, y) == pytest.approx(whole, rel=1e-10)
+
+
+def exact_median(x, y):
+    return float(np.median(np.linalg.norm(x[:, None].astype(float) - y[None].astype(float), axis=-1)))
+
+
+CLOUDS = {
+    "even": clouds(60, 40, 2),
+    "odd": clouds(51, 41, 3),
+    "far outlier": (np.concatenate([clouds(60, 1, 2)[0], [[1e6, 1e6]]]), clouds(1, 40, 2)[1]),
+    "duplicates": (np.repeat(clouds(6, 1, 2)[0], 10, 0), np.repeat(clouds(1, 5, 2)[1], 9, 0)),
+    "whole numbers": (np.arange(60.0)[:, None], 3 * np.arange(40.0)[:, None]),
+    "tiny": tuple(1e-9 * each for each in clouds(60, 40, 2)),
+    "huge offset": tuple(1e8 + each for each in clouds(60, 40, 2)),
+    "20 dimensions": clouds(60, 40, 20),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("x, y", CLOUDS.values(), ids=CLOUDS)
+def test_the_median_of_many_pairs_is_numpys(x, y, dtype, monkeypatch):
+    """Bisection between 0 and the largest distance stopped at 95 for a median of 0.96 beside one outlier."""
+    from polyscore.metrics import mmd
+
+    x, y = x.astype(dtype), y.astype(dtype)
+    tensors = torch.from_numpy(x), torch.from_numpy(y)
+    in_memory = mmd._median_distance(*tensors)
+    monkeypatch.setattr(mmd, "_CHUNK_NUMBERS", 100)
+    assert mmd._median_distance(*tensors) == in_memory
+    assert in_memory == pytest.approx(exact_median(x, y), rel=1e-6 if dtype == np.float32 else 1e-12)
+
+
+def test_more_columns_than_a_chunk_are_split_too(monkeypatch):
+    from polyscore.metrics import mmd
+
+    x, y = clouds(5, 300, 2)
+    whole = ps.mmd2(x, y)
+    monkeypatch.setattr(mmd, "_CHUNK_NUMBERS", 64)
+    assert max(block.numel() for block in mmd._blocks(torch.tensor(x), torch.tensor(y))) <= 64
+    assert ps.mmd2(x, y) == pytest.approx(whole, rel=1e-10)
+
+
+@pytest.mark.parametrize("metric", [ps.sliced_wasserstein, ps.mmd2])
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [(torch.float16, 5e-3), (torch.bfloat16, 5e-2), (torch.float32, 1e-5), (torch.int64, 1e-9), (torch.uint8, 1e-6)],
+)
+def test_metrics_take_numbers_of_every_kind(metric, dtype, tolerance):
+    x, y = (torch.tensor(each * 20 + 120) for each in clouds(90, 70, 3))
+    whole = dtype in (torch.int64, torch.uint8)
+    x, y = (x.round(), y.round()) if whole else (x, y)
+    expected = metric(x, y)
+    assert metric(x.to(dtype), y.to(dtype)) == pytest.approx(expected, rel=tolerance, abs=tolerance * 1e-2)
+    assert metric(x.to(dtype), y) == pytest.approx(expected, rel=tolerance, abs=tolerance * 1e-2)  # mixed kinds
+    assert metric(x.to(dtype).tolist(), y.numpy()) == pytest.approx(expected, rel=tolerance, abs=tolerance * 1e-2)
+
+
+@pytest.mark.parametrize("metric", [ps.sliced_wasserstein, ps.mmd2])
+def test_metrics_leave_gradients_and_strides_alone(metric):
+    x, y = (torch.tensor(each) for each in clouds(30, 20, 3))
+    assert metric(x.clone().requires_grad_(), y) == metric(x, y)
+    assert metric(x.T.contiguous().T, y) == pytest.approx(metric(x, y), rel=1e-12)
+
+
+@pytest.mark.parametrize("n, m", [(200, 200), (200, 150)])
+@pytest.mark.parametrize("offset", [1e4, 1e8])
+def test_a_common_shift_changes_no_distance(offset, n, m):
+    """What float32 keeps of shifted points has a distance, and projecting them far from the origin must not blur it."""
+    x, y = (torch.tensor(offset + each, dtype=torch.float32) for each in clouds(n, m, 3))
+    expected = ps.sliced_wasserstein(x.double() - offset, y.double() - offset)
+    assert ps.sliced_wasserstein(x, y) == pytest.approx(expected, rel=1e-5)
+    if offset == 1e4:
+        assert ps.mmd2(x, y) == pytest.approx(ps.mmd2(x.double() - offset, y.double() - offset), abs=1e-6)
+    x, y = clouds(n, m, 3)
+    assert ps.sliced_wasserstein(x + offset, y + offset) == pytest.approx(ps.sliced_wasserstein(x, y), rel=1e-6)
+    assert ps.mmd2(x + offset, y + offset) == pytest.approx(ps.mmd2(x, y), abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e16])
+def test_scales_near_the_ends_of_float32(scale):
+    x, y = clouds(40, 30, 3)
+    small = [torch.tensor(scale * each, dtype=torch.float32) for each in (x, y)]
+    assert ps.sliced_wasserstein(*small) == pytest.approx(scale * ps.sliced_wasserstein(x, y), rel=1e-5)
+    assert ps.mmd2(*small) == pytest.approx(ps.mmd2(x, y), abs=1e-5)
 
 
 def test_mmd2_is_unbiased_for_equal_distributions():
@@ -131,6 +215,19 @@ def test_mmd2_is_unbiased_for_equal_distributions():
         (lambda: ps.mmd2(np.ones((1, 2)), np.ones((3, 2))), "at least 2"),
         (lambda: ps.mmd2(np.ones((3, 2)), np.ones((3, 2))), "median cross distance must be positive"),
         (lambda: ps.mmd2(np.ones((3, 2)), np.ones((3, 2)), gamma=-1), "gamma must be positive"),
+        (lambda: ps.mmd2(np.ones((3, 2)), np.ones((3, 2)), gamma=math.inf), "gamma must be positive and finite"),
+        (lambda: ps.mmd2(np.ones((3, 2)), np.full((3, 2), np.inf)), "be finite"),
+        (lambda: ps.mmd2(np.ones((3, 0)), np.ones((3, 0))), "at least one coordinate"),
+        (lambda: ps.mmd2(np.ones((3, 2)) * 1j, np.ones((3, 2))), "be real"),
+        (lambda: ps.mmd2([[1.0], [2.0, 3.0]], np.ones((3, 1))), "array of numbers"),
+        (lambda: ps.mmd2([["a"], ["b"]], np.ones((3, 1))), "array of numbers"),
+        (lambda: ps.mmd2(np.full((3, 2), 1e200), np.ones((3, 2))), "stay below"),
+        (lambda: ps.sliced_wasserstein(torch.full((3, 2), 1e22), torch.ones(3, 2)), "stay below 1e\\+18"),
+        (lambda: ps.mmd2(torch.zeros(1, 2).expand(10**13, 2), np.ones((3, 2))), "fit into memory"),
+        (lambda: ps.sliced_wasserstein(torch.zeros(1, 2).expand(10**13, 2), np.ones((3, 2))), "fit into memory"),
+        (lambda: ps.sliced_wasserstein(np.ones((3, 2)), np.ones((3, 2)), projections=10**13), "fit into memory"),
+        (lambda: ps.sliced_wasserstein(np.ones((3, 2)), np.ones((3, 2)), projections=2.5), "whole number"),
+        (lambda: ps.mmd2(np.zeros((4_000_000, 1), dtype=np.float32), np.ones((3, 1))), "at most 1e\\+13 pairs"),
     ],
 )
 def test_metrics_refuse(call, words):

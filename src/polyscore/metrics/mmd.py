@@ -8,7 +8,7 @@ may be negative: it is centred on 0 for equal distributions.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from polyscore.errors import require
 from polyscore.metrics._points import pair
 
 _CHUNK_NUMBERS = 1 << 24
+_MOST_PAIRS = 10**13  # a day of one core
 
 
 def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
@@ -29,19 +30,24 @@ def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
         gamma: kernel rate, positive.
     """
     x, y = pair(x, y, least=2)
+    n, m = len(x), len(y)
+    require(max(n, m) ** 2 <= _MOST_PAIRS, "mmd2", f"compare at most {_MOST_PAIRS:.0e} pairs", f"{n} and {m} points",
+            "Take random subsets.")  # fmt: skip
     if gamma is None:
         median = _median_distance(x, y)
         require(median > 0, "the median cross distance", "be positive", median, "Pass gamma= for degenerate sets.")
         gamma = 1 / (2 * median**2)
-    require(gamma > 0, "gamma", "be positive", gamma)
-    n, m = len(x), len(y)
+    require(0 < gamma < float("inf"), "gamma", "be positive and finite", gamma)
     within_x = (_kernel_sum(x, x, gamma) - n) / (n * (n - 1))
     within_y = (_kernel_sum(y, y, gamma) - m) / (m * (m - 1))
     return within_x + within_y - 2 * _kernel_sum(x, y, gamma) / (n * m)
 
 
-def _rows(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    return x.split(max(1, _CHUNK_NUMBERS // len(y)))
+def _blocks(x: Tensor, y: Tensor) -> Iterator[Tensor]:
+    """Yield the squared distances of all pairs, block by block, in bounded memory."""
+    for columns in y.split(_CHUNK_NUMBERS):
+        for rows in x.split(max(1, _CHUNK_NUMBERS // len(columns))):
+            yield _squared_distances(rows, columns)
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -58,30 +64,47 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 def _kernel_sum(x: Tensor, y: Tensor, gamma: float) -> float:
     """Sum of k over all pairs, accumulated in float64."""
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    for rows in _rows(x, y):
-        total += _squared_distances(rows, y).mul_(-gamma).exp_().sum(dtype=torch.float64)
+    for squared in _blocks(x, y):
+        total += squared.mul_(-gamma).exp_().sum(dtype=torch.float64)
     return total.item()
 
 
 def _median_distance(x: Tensor, y: Tensor) -> float:
     """Median of all cross distances, the mean of the middle two where their number is even (as NumPy does)."""
     count = len(x) * len(y)
+    ranks = [(count - 1) // 2, count // 2]
     if count > _CHUNK_NUMBERS * 8:
-        return _median_by_bisection(x, y)
-    squared = torch.cat([_squared_distances(rows, y).flatten() for rows in _rows(x, y)])
-    if squared.is_cuda:
-        middle = squared.sort().values[(count - 1) // 2 : count // 2 + 1]
+        middle = _ranked(x, y, ranks)
     else:
-        array = np.partition(squared.numpy(), [(count - 1) // 2, count // 2])
-        middle = torch.from_numpy(array[(count - 1) // 2 : count // 2 + 1])
+        squared = torch.cat([block.flatten() for block in _blocks(x, y)])
+        ordered = squared.sort().values if squared.is_cuda else torch.from_numpy(np.partition(squared.numpy(), ranks))
+        middle = ordered[ranks]
     return middle.sqrt().double().mean().item()
 
 
-def _median_by_bisection(x: Tensor, y: Tensor) -> float:
-    """The lower median to float32 precision without holding all distances: 40 counting passes."""
-    low, high = 0.0, max(_squared_distances(rows, y).max().item() for rows in _rows(x, y))
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        below = sum(int((_squared_distances(rows, y) <= middle).sum()) for rows in _rows(x, y))
-        low, high = (low, middle) if below * 2 >= len(x) * len(y) else (middle, high)
-    return math.sqrt(high)
+def _ranked(x: Tensor, y: Tensor, ranks: Sequence[int]) -> Tensor:
+    """Return the squared distances of these ranks exactly, without holding all: a radix search over their bits.
+
+    Floats of one sign are ordered like the integers that their bits spell, so 16 bits more are known after every pass
+    that counts the distances with the bits known so far.
+    """
+    integer = torch.int32 if x.dtype == torch.float32 else torch.int64
+    found, left = [0] * len(ranks), list(ranks)
+    for shift in range(8 * x.dtype.itemsize - 16, -1, -16):
+        counts = _counts(x, y, integer, shift, set(found))
+        for i, prefix in enumerate(found):
+            digit = int(torch.searchsorted(counts[prefix], left[i], right=True))
+            left[i] -= int(counts[prefix][digit - 1]) if digit else 0
+            found[i] = prefix << 16 | digit
+    return torch.tensor(found, dtype=integer).view(x.dtype)
+
+
+def _counts(x: Tensor, y: Tensor, integer: torch.dtype, shift: int, prefixes: set[int]) -> dict[int, Tensor]:
+    """Return for each prefix the cumulated counts of the next 16 bits among the distances that begin with it."""
+    counts = {prefix: torch.zeros(1 << 16, dtype=torch.long, device=x.device) for prefix in prefixes}
+    for block in _blocks(x, y):
+        digits = block.view(integer).flatten() >> shift
+        for prefix, histogram in counts.items():
+            inside = digits if shift + 16 == 8 * x.dtype.itemsize else digits[digits >> 16 == prefix]
+            histogram += torch.bincount(inside & 0xFFFF, minlength=1 << 16)
+    return {prefix: histogram.cumsum(0).cpu() for prefix, histogram in counts.items()}

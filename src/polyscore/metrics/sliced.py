@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.errors import require
+from polyscore.errors import is_count, require
+from polyscore.limits import require_memory
 from polyscore.metrics._points import pair
 from polyscore.rng import generator
 
@@ -27,12 +28,21 @@ def sliced_wasserstein(x: Any, y: Any, projections: int = 2000, seed: int = 0) -
         projections: number of random directions, the same for the same seed and dimension.
         seed: of the directions.
     """
-    require(projections >= 1, "projections", "be at least 1", projections)
-    x, y = pair(x, y, least=1)
+    require(is_count(projections), "projections", "be a whole number, at least 1", projections)
+    x, y = _centred(*pair(x, y, least=1))
+    require_memory(24 * x.shape[1] * int(projections), f"{projections} projections", "Use fewer.")
     directions = random_directions(x.shape[1], projections, seed).to(x)
     chunk = max(1, _CHUNK_NUMBERS // (len(x) + len(y)))
     squared = [_squared_w2(x @ part, y @ part) for part in directions.split(chunk, dim=1)]
     return torch.cat(squared).double().mean().sqrt().item()
+
+
+def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Move both sets to the origin where they are far from it: a shift of both changes no distance, but digits."""
+    centre = 0.5 * (x.double().mean(0) + y.double().mean(0))
+    spread = max((points.double() - centre).abs().max().item() for points in (x, y))
+    far = centre.abs().max().item() > 16 * spread
+    return ((x.double() - centre).to(x), (y.double() - centre).to(y)) if far else (x, y)
 
 
 def random_directions(dim: int, count: int, seed: int) -> Tensor:

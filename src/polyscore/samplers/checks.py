@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import require, warn
+from polyscore.errors import require
 from polyscore.limits import require_memory, show_bytes
+from polyscore.notices import warn
 from polyscore.samplers.grids import Extent
 from polyscore.samplers.moves import Balanced, Move, Steps
 from polyscore.schedules import Schedule

@@ -6,15 +6,16 @@ error of adding scores falls with K instead of staying; the mean weight estimate
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from polyscore.algebra import Composition
-from polyscore.errors import DegeneracyWarning, is_count, is_number, require
+from polyscore.errors import is_count, is_number, require
+from polyscore.notices import warn
 from polyscore.samplers.moves import QUADRATURES, Balanced, Move, Published
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.sampler import Sampler, check_common
 from polyscore.smc import Resampler, resampler
+from polyscore.validity import path_validity
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,9 @@ def _warn_of_improper_path(q: Composition) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
     if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
         return
-    for t in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
-        answer = q.validity(t)
-        if answer.proper is False:
-            warnings.warn(
-                f"the path of {q!r} is improper at t = {t:g} ({answer.reason}): Feynman-Kac weights have no target "
-                "there and the result depends on K. Compare several K before believing it.",
-                DegeneracyWarning,
-                stacklevel=4,
-            )
-            return
+    t, answer = path_validity([q.distribution(name) for name in q.exponents], list(q.exponents.values()), q.schedule)
+    if answer.proper is False:
+        warn(
+            f"the path of {q!r} is improper at t = {t:.3g} ({answer.reason}): Feynman-Kac weights have no target "
+            "there and the result depends on K. Compare several K before believing it."
+        )

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.devices import check_device
-from polyscore.errors import ScoreError, is_count, require, warn
+from polyscore.errors import ScoreError, is_count, require
+from polyscore.notices import warn
 from polyscore.samplers.checks import require_room
 from polyscore.samplers.diagnosis import possible_log_evidence
 from polyscore.samplers.graph import is_graphable, replay

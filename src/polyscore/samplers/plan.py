@@ -167,7 +167,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
         raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
-    q.validity().require(repr(q))
+    q.validity().settle(repr(q))
     check_end(q, settings.move)
     extent, schedule, total = extent_of(q), q.schedule, q.total
     grid = GRIDS[settings.grid](schedule, settings.steps, extent)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, warn
+from polyscore.errors import ArgumentError
+from polyscore.notices import warn
 from polyscore.samplers import diagnosis
 from polyscore.smc import unique_ancestors
 

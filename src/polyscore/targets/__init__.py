@@ -4,19 +4,21 @@
 |---|---|---|
 | closed form | all factors Gaussian | yes |
 | grid | mixtures in one and two dimensions | to its cell: inverse-CDF draws, jittered within the cell |
-| rejection | mixtures that share their components | yes |
-| importance | any mixtures | in the limit; its effective sample size is reported, and warned of below 500 |
+| rejection | mixtures that share their components, where 1 % or more is accepted | yes |
+| importance | any mixtures | in the limit |
+
+Evidence of rejection and importance is the mean weight of a fixed draw; its effective sample size is `target.ess`, and
+is warned of below 500.
 
 Every draw is seeded; a reference can be drawn again.
 """
 
 from __future__ import annotations
 
-import warnings
-
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
-from polyscore.errors import DegeneracyWarning, require
+from polyscore.errors import require
+from polyscore.notices import warn
 from polyscore.targets.closed_form import ClosedForm
 from polyscore.targets.grid import Grid
 from polyscore.targets.importance import Importance, ProductImportance
@@ -24,6 +26,8 @@ from polyscore.targets.rejection import Rejection, rejection_plan
 from polyscore.targets.target import Target
 
 __all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Target", "exact"]
+
+_LOW_ACCEPTANCE = 0.01
 
 
 def exact(q: Composition, method: str | None = None) -> Target:
@@ -33,7 +37,7 @@ def exact(q: Composition, method: str | None = None) -> Target:
         q: a proper composition of closed-form distributions.
         method: "closed form", "grid", "rejection", "importance" or "product importance" (the paper's proposal).
     """
-    q.validity().require(repr(q))
+    q.validity().settle(repr(q))
     gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
     require(q.family.units is None, "an exact target", "be asked of members in their own units", "standardised ones",
             "Build the family without units=.")  # fmt: skip
@@ -49,14 +53,15 @@ def exact(q: Composition, method: str | None = None) -> Target:
             "Leave method=None.")  # fmt: skip
     target = kinds[method](q)
     if isinstance(target, Grid) and target.coarseness >= 0.5:
-        warnings.warn(
+        warn(
             f"a grid's cells should be narrower than the density's features; they are {target.coarseness:.2g} of the "
-            "narrowest deviation. Use method=None, which chooses another method here.",
-            DegeneracyWarning,
-            stacklevel=2,
+            "narrowest deviation. Use method=None, which chooses another method here."
         )
     return target
 
 
 def _beyond_two(q: Composition) -> str:
-    return "rejection" if rejection_plan(q) is not None else "importance"
+    """Rejection where it accepts often enough, else importance."""
+    if rejection_plan(q) is None or Rejection(q).acceptance < _LOW_ACCEPTANCE:
+        return "importance"
+    return "rejection"

@@ -10,6 +10,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
 from polyscore.distributions.components import components_of
+from polyscore.targets.draws import check_count
 from polyscore.targets.target import Target, symmetric
 
 
@@ -33,6 +34,7 @@ class ClosedForm(Target):
         return (self.q.log_density(mean) - self.gaussian.log_prob(mean)).item()
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
+        check_count(n, 2 * self.gaussian.dim)
         return self.gaussian.sample(n, seed)
 
     def log_prob(self, x: Tensor) -> Tensor:

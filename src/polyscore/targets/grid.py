@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import torch
@@ -10,8 +11,11 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.errors import ArgumentError, require
 from polyscore.rng import generator
+from polyscore.targets.draws import check_count
 from polyscore.targets.importance import tail_proposal
 from polyscore.targets.target import Target
+
+_GAUSSIAN_STEEPNESS = math.sqrt(10)  # of a Gaussian, 5 below its peak, for cells of one deviation
 
 
 class Grid(Target):
@@ -31,9 +35,25 @@ class Grid(Target):
 
     @property
     def coarseness(self) -> float:
-        """Width of a cell over the narrowest deviation that the composition can have; below 1/2 the grid is exact."""
+        """Width of a cell over the narrowest deviation of the composition; below 1/2 the grid is exact.
+
+        The narrowest that its components allow, or what the cells show where denominators leave edges.
+        """
         narrowest = tail_proposal(self.q).components.variances.min().sqrt()
-        return (self.width.max() / narrowest).item()
+        return max((self.width.max() / narrowest).item(), self._steepness() / _GAUSSIAN_STEEPNESS)
+
+    def _steepness(self) -> float:
+        """Largest change of the log-density from a cell that holds mass to the next."""
+        mass = self.log_mass.reshape((self.cells,) * self.q.event[0])
+        held = mass > mass.max() - 5
+        steps = []
+        for axis in range(mass.ndim):
+            change, either = (
+                mass.diff(dim=axis).abs(),
+                held.narrow(axis, 0, self.cells - 1) | held.narrow(axis, 1, self.cells - 1),
+            )
+            steps.append(change[either].max().item())
+        return max(steps)
 
     def _box(self) -> tuple[Tensor, Tensor]:
         """Grow a box around the proposal until its rim holds nothing, then shrink it to what holds something."""
@@ -84,7 +104,7 @@ class Grid(Target):
         return torch.logsumexp(self.log_mass, 0).item()
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
+        check_count(n, 3 + 4 * self.q.event[0])
         cumulative = (self.log_mass - self.log_evidence).exp().cumsum(0)
         u = torch.rand(n, generator=generator(seed, "grid cell"), dtype=torch.float64)
         cell = torch.searchsorted(cumulative, u * cumulative[-1], right=True).clamp_max(len(cumulative) - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from functools import cached_property
 
 import torch
@@ -13,12 +12,13 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Mixture
 from polyscore.distributions.components import components_of, weights_of
-from polyscore.errors import ArgumentError, DegeneracyWarning, require
+from polyscore.errors import ArgumentError, require
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 from polyscore.smc import Systematic
+from polyscore.targets.draws import check_count, effective, log_mean, log_ratios, parts, warn_of_low
 from polyscore.targets.target import Target, sub_seed, symmetric
 
-_LOW_ESS = 500
 _MOST_COMBINATIONS = 20_000
 
 
@@ -40,36 +40,36 @@ class Importance(Target):
     def _proposal(self, q: Composition) -> Mixture:
         return tail_proposal(q)
 
-    def _draw(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
-        x = self.proposal.sample(count, seed=sub_seed(seed, 0), dtype=torch.float64)
-        return x, self.q.log_density(x) - self.proposal.log_prob(x)
-
     @cached_property
     def log_evidence(self) -> float:
         """log of the mean weight over a large, fixed draw."""
-        _, log_weights = self._draw(500_000, seed=0)
+        log_weights = log_ratios(self.q, self.proposal, 500_000, sub_seed(0, 0))
         self._report(log_weights)
-        return (torch.logsumexp(log_weights, 0) - math.log(len(log_weights))).item()
+        return log_mean(log_weights)
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
-        x, log_weights = self._draw(max(self.oversampling * n, 100_000), seed)
+        check_count(n, 3 * self.oversampling + self.proposal.dim)
+        count, inner = max(self.oversampling * n, 100_000), sub_seed(seed, 0)
+        log_weights = log_ratios(self.q, self.proposal, count, inner)
         self._report(log_weights)
         chosen = _systematic(log_weights, n, torch.rand(1, generator=generator(seed, "offset"), dtype=torch.float64))
         # Systematic draws come ordered by index; the order carries no information but must carry no structure either.
         order = torch.randperm(n, generator=generator(seed, "order"))
-        return x[chosen][order].float()
+        return self._take(chosen, count, inner)[order].float()
+
+    def _take(self, chosen: Tensor, count: int, seed: int) -> Tensor:
+        """Return the chosen of `count` proposals, in ascending order, drawing them once more: only weights are kept."""
+        taken, first = [], 0
+        for x in parts(self.proposal, count, seed, self.q):
+            begin, end = torch.searchsorted(chosen, torch.tensor([first, first + len(x)])).tolist()
+            taken.append(x[chosen[begin:end] - first])
+            first += len(x)
+        return torch.cat(taken)
 
     def _report(self, log_weights: Tensor) -> None:
-        weights = torch.softmax(log_weights, 0)
-        self.ess = 1 / weights.square().sum().item()
-        if self.ess < _LOW_ESS:
-            warnings.warn(
-                f"the importance reference of {self.q!r} rests on an effective sample size of {self.ess:.0f} "
-                f"(below {_LOW_ESS}). Draw again with another seed, or use a grid in one or two dimensions.",
-                DegeneracyWarning,
-                stacklevel=3,
-            )
+        self.ess = effective(log_weights)
+        warn_of_low(self.ess, f"the {self.method} reference of {self.q!r}",
+                    "Draw again with another seed, or use a grid in one or two dimensions.")  # fmt: skip
 
 
 class ProductImportance(Importance):
@@ -114,27 +114,32 @@ def product_proposal(q: Composition) -> Mixture:
 
 def _choices(q: Composition, exponents: dict[str, float]) -> tuple[Tensor, Tensor, Tensor]:
     """Return means, covariances and log-masses of prod_a (weight N)_{a,k_a}^{w_a} over all proper choices k."""
-    parts = [
+    factors = [
         (w, components_of(q.distribution(name)), weights_of(q.distribution(name))) for name, w in exponents.items()
     ]
-    count = math.prod(components.count for _, components, _ in parts)
+    count = math.prod(components.count for _, components, _ in factors)
     require(count <= _MOST_COMBINATIONS, "the product of mixtures", f"have at most {_MOST_COMBINATIONS} combinations",
             count, "Merge components, or draw a reference by Feynman-Kac correction with many particles.")  # fmt: skip
+    dim = q.event[0]
+    require_memory(24 * count * dim**2, f"{count} covariances in {dim} dimensions", "Merge components.")
     means, covs, log_masses = [], [], []
-    for choice in itertools.product(*(range(components.count) for _, components, _ in parts)):
-        precisions = [w * components.precisions[k] for (w, components, _), k in zip(parts, choice, strict=True)]
+    for choice in itertools.product(*(range(components.count) for _, components, _ in factors)):
+        precisions = [w * components.precisions[k] for (w, components, _), k in zip(factors, choice, strict=True)]
         precision = torch.stack(precisions).sum(0)
         if torch.linalg.eigvalsh(precision)[0] <= 1e-9 * precision.abs().max():
             continue
-        pulls = [p @ components.means[k] for p, (_, components, _), k in zip(precisions, parts, choice, strict=True)]
+        pulls = [p @ components.means[k] for p, (_, components, _), k in zip(precisions, factors, choice, strict=True)]
         mean, cov = torch.linalg.solve(precision, torch.stack(pulls).sum(0)), symmetric(torch.linalg.inv(precision))
         at_mean = [
             w * (components.log_prob(mean, 1.0, 0.0)[k] + weights[k].log())
-            for (w, components, weights), k in zip(parts, choice, strict=True)
+            for (w, components, weights), k in zip(factors, choice, strict=True)
         ]
         means.append(mean)
         covs.append(cov)
         log_masses.append(torch.stack(at_mean).sum() + 0.5 * torch.logdet(2 * math.pi * cov))
     if not means:
-        raise ArgumentError(f"a proposal must exist for {q!r}; no choice of components gives a proper Gaussian.")
+        raise ArgumentError(
+            f"a proposal must have a proper Gaussian among its choices of components; got {q!r}, which has none. "
+            "Lower the negative exponents."
+        )
     return torch.stack(means), torch.stack(covs), torch.stack(log_masses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
@@ -13,7 +14,8 @@ from polyscore.algebra import Composition
 from polyscore.distributions import Distribution
 from polyscore.distributions.components import Components, components_of, weights_of
 from polyscore.errors import ArgumentError, require
-from polyscore.rng import generator
+from polyscore.rng import derive, generator
+from polyscore.targets.draws import check_count, effective, log_mean, log_ratios, parts, warn_of_low
 from polyscore.targets.target import Target, sub_seed
 
 
@@ -37,33 +39,47 @@ class Rejection(Target):
         self.proposal, self.log_bound = plan
 
     @cached_property
+    def acceptance(self) -> float:
+        """Share of proposals that would be accepted, by a pilot of 20,000.
+
+        The ratio over its bound lies in [0, 1], so that a share of p is known to sqrt(p / 20,000), and N draws have an
+        effective sample size of at least N p: what is accepted often enough cannot miss a part of the target.
+        """
+        log_weights = log_ratios(self.q, self.proposal, 20_000, derive(0, "pilot"))
+        return math.exp(min(0.0, log_mean(log_weights) - self.log_bound))
+
+    @cached_property
     def log_evidence(self) -> float:
         """log of the mean of q / proposal over a large, fixed draw."""
-        x = self.proposal.sample(1_000_000, seed=0, dtype=torch.float64)
-        ratio = self.q.log_density(x) - self.proposal.log_prob(x)
-        return (torch.logsumexp(ratio, 0) - math.log(len(x))).item()
+        log_weights = log_ratios(self.q, self.proposal, 1_000_000, seed=0)
+        self.ess = effective(log_weights)
+        warn_of_low(self.ess, f"the evidence of {self.q!r} by rejection", 'Use method="importance".')
+        return log_mean(log_weights)
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
+        check_count(n, 2 * self.proposal.dim)
         kept: list[Tensor] = []
         for batch in itertools.count():
-            x = self.proposal.sample(max(4 * n, 10_000), seed=sub_seed(seed, batch), dtype=torch.float64)
+            kept += self._accepted(max(4 * n, 10_000), seed, batch)
+            found = sum(map(len, kept))
+            if found >= n:
+                break
+            require(batch < 200, "rejection", "accept now and then",
+                    f"{found} of {(batch + 1) * max(4 * n, 10_000)} draws", 'Use method="importance".')  # fmt: skip
+        return torch.cat(kept)[:n].float()
+
+    def _accepted(self, count: int, seed: int, batch: int) -> Iterator[Tensor]:
+        """Yield what is accepted of one batch of proposals, part by part."""
+        uniforms = generator(seed, "accept", batch)
+        for x in parts(self.proposal, count, sub_seed(seed, batch), self.q):
             log_ratio = self.q.log_density(x) - self.proposal.log_prob(x) - self.log_bound
             if not bool((log_ratio < 1e-9).all()):
                 raise ArgumentError(
                     f"rejection must have a bound that holds; a draw of {self.q!r} exceeds it by a factor of "
                     f'{math.exp(log_ratio.max().item()):.3g}. Use method="importance", and please report this.'
                 )
-            u = torch.rand(len(x), generator=generator(seed, "accept", batch), dtype=torch.float64)
-            kept.append(x[u.log() < log_ratio])
-            if sum(map(len, kept)) >= n:
-                break
-            if batch >= 200:
-                raise ArgumentError(
-                    f"rejection must accept now and then; got {sum(map(len, kept))} of {(batch + 1) * len(x)} draws. "
-                    'Use method="importance".'
-                )
-        return torch.cat(kept)[:n].float()
+            u = torch.rand(len(x), generator=uniforms, dtype=torch.float64)
+            yield x[u.log() < log_ratio]
 
 
 def rejection_plan(q: Composition) -> tuple[Distribution, float] | None:

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from polyscore.algebra import Composition, Family
 from polyscore.distributions import Gaussian
-from polyscore.errors import CompositionError, require
-from polyscore.schedules import T_MAX, T_MIN, Schedule
+from polyscore.errors import CompositionError, is_count, require
+from polyscore.limits import require_memory
+from polyscore.schedules import T_MIN, Schedule
 
 
 class EpsilonRow(NamedTuple):
@@ -68,8 +69,14 @@ def naive_covariance(q: Composition, churn: float = 1.0, steps: int = 1000) -> T
     """
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}")
     require(0 <= churn < float("inf"), "churn", "be at least 0 and finite", churn, "1 is the SDE, 0 the ODE.")
-    times = _logit_grid(2 * steps + 1)
-    return _lyapunov(_drift_matrix(q, times, churn), q.schedule, times, churn, q.total)
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
+    require_memory(96 * int(steps) * q.event[0] ** 2, f"{steps} steps in {q.event[0]} dimensions", "Use fewer steps.")
+    late, early = _ends(q)
+    times = _logit_grid(late, early, 2 * steps + 1)
+    h = (math.log((1 - late) / late) - math.log(early / (1 - early))) / steps
+    c = _lyapunov(_drift_matrix(q, times, churn), q.schedule, times, h, churn, q.total)
+    # What is left to t = 0 is the linear part of the move: no score or noise counts any more.
+    return c / q.schedule.alpha(times[-1]) ** (2 * q.total)
 
 
 def epsilon_example(epsilons: Sequence[float], schedule: Schedule | None = None) -> list[EpsilonRow]:
@@ -107,10 +114,27 @@ def _apply(matrix: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return basis @ function(values).diag() @ basis.T
 
 
-def _logit_grid(count: int) -> Tensor:
+def _ends(q: Composition) -> tuple[float, float]:
+    """Return how near to 1 and to 0 the times must go: until noise dwarfs every covariance, and is dwarfed by all."""
+    variances = torch.cat([part.components.variances.flatten() for _, part in _weighted(q)])
+
+    def noise(t: float, above: bool) -> float:
+        time = torch.tensor(1 - t if above else t, dtype=torch.float64)
+        return ((q.schedule.sigma(time) / q.schedule.alpha(time).clamp_min(1e-150)) ** 2).item()
+
+    late = early = T_MIN
+    while early > 1e-30 and noise(early, above=False) > 1e-7 * variances.min().item():
+        early /= 4
+    enough = min(1e7 * variances.max().item(), (1 - 1e-7) * noise(1e-12, above=True))
+    while late > 1e-12 and noise(late, above=True) < enough:
+        late /= 4
+    return late, early
+
+
+def _logit_grid(late: float, early: float, count: int) -> Tensor:
     """Return times from noise to data, equal steps in log(t / (1 - t)): both ends resolved, infinite drifts tamed."""
-    ends = torch.logit(torch.tensor([T_MAX, T_MIN], dtype=torch.float64))
-    return torch.sigmoid(torch.linspace(ends[0].item(), ends[1].item(), count, dtype=torch.float64))
+    first, last = math.log((1 - late) / late), math.log(early / (1 - early))
+    return torch.sigmoid(torch.linspace(first, last, count, dtype=torch.float64))
 
 
 def _drift_matrix(q: Composition, times: Tensor, churn: float) -> Tensor:
@@ -122,14 +146,13 @@ def _drift_matrix(q: Composition, times: Tensor, churn: float) -> Tensor:
     return -q.total * q.schedule.drift(times)[:, None, None] * identity - 0.5 * (1 + churn**2) * variance * precision
 
 
-def _lyapunov(drift: Tensor, schedule: Schedule, times: Tensor, churn: float, total: float) -> Tensor:
-    """Integrate dC = (A C + C A' + nu^2 I) dtau by RK4; `drift` and `times` hold both ends and middle of every step."""
+def _lyapunov(drift: Tensor, schedule: Schedule, times: Tensor, h: float, churn: float, total: float) -> Tensor:
+    """Integrate dC = (A C + C A' + nu^2 I) dtau by RK4 in steps of h; `times` holds their ends and middles."""
     identity = torch.eye(drift.shape[-1], dtype=torch.float64)
     pace = times * (1 - times)  # dtau = t (1 - t) d(logit)
     rates = drift * pace[:, None, None]
     noise = (churn * schedule.diffusion(times)) ** 2 * pace
     sources = noise[:, None, None] * identity
-    h = 2 * (torch.logit(times[0]) - torch.logit(times[1])).item()
 
     def slope(i: int, c: Tensor) -> Tensor:
         flow = rates[i] @ c

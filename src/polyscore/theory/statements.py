@@ -12,7 +12,8 @@ from torch import Tensor
 
 from polyscore.algebra import Composition, Family, base_composition
 from polyscore.distributions import Gaussian, Mixture
-from polyscore.errors import ImproperError
+from polyscore.errors import ImproperError, is_count, require
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 from polyscore.samplers import Denoise, FeynmanKac
 from polyscore.theory.covariance import composed_covariance, naive_covariance, product_covariance
@@ -55,6 +56,9 @@ def statements(n: int = 4000, steps: int = 400, seed: int = 0) -> Iterator[State
         steps: time steps of the simulations.
         seed: of the simulations.
     """
+    require(is_count(n) and n >= 2, "n", "be a whole number of at least 2", n)
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
+    require_memory(96 * int(n), f"the {4 * n} samples of a statement", "Use a smaller n.")
     works: list[Callable[[], Statement]] = [
         lambda: composed("W = 1", {"a1": 1, "a2": 1, "base": -1}, n, steps, seed),
         lambda: composed("W = 1.5", {"a1": 0.7, "a2": 1.2, "base": -0.4}, n, steps, seed),
