@@ -20,8 +20,8 @@ def printable(value: object, most: int = 200) -> str:
 
 def file_name(text: str) -> str:
     """Return a name as part of a file name: it stays in its folder; one that had to be changed stays unlike others."""
-    kept = re.sub(r"[^A-Za-z0-9 ._+=&%-]", "-", text).lstrip(". -")[:100]
-    return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:8]}"
+    kept = re.sub(r"[^A-Za-z0-9 ._+=&%-]", "-", text).lstrip(". -")[:100] or "unnamed"
+    return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def check_directory(directory: Path | str) -> Path:
