@@ -110,15 +110,15 @@ def believed(path: Path, planted: dict[str, str]) -> list[str]:
     return bad
 
 
-def test_a_forged_record_is_passed_over(tmp_path: Path, tally: Tally) -> None:
+def test_a_forged_record_is_passed_over(memory: Path, tally: Tally) -> None:
     planted = {what: forged(body) for what, body in wrong_bodies().items()}
     tally.add("forged records", len(planted))
-    tally.let_in(believed(tmp_path / "store", planted))
+    tally.let_in(believed(memory / "store", planted))
 
 
-def test_a_line_that_breaks_parsers_is_passed_over(tmp_path: Path, tally: Tally) -> None:
+def test_a_line_that_breaks_parsers_is_passed_over(memory: Path, tally: Tally) -> None:
     tally.add("bombs", len(bombs()))
-    tally.let_in(believed(tmp_path / "store", bombs()))
+    tally.let_in(believed(memory / "store", bombs()))
 
 
 def test_a_record_that_is_right_is_believed(tmp_path: Path) -> None:
