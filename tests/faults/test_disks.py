@@ -191,11 +191,10 @@ def test_a_full_disk_while_a_store_is_made_or_added_to(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be")
-def test_a_store_of_another_user_is_read_or_named(tmp_path: Path, tally: Tally) -> None:
+def test_a_store_of_another_user_is_read_or_named(memory: Path, tally: Tally) -> None:
     """Readable and not writable; then with records that may not be read: never an empty store instead."""
-    store = fake(tmp_path / "store", runs=1)
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    store = fake(memory / "store", runs=1)
+    memory.chmod(0o755)
 
     def write() -> None:
         with Store(store.path).writing():
