@@ -162,6 +162,7 @@ def test_a_protocol_that_is_not_what_its_hash_says_is_not_taken_over(tmp_path: P
     wrong = {
         PROTOCOL.key: Protocol(swarms=7).to_dict(), "../../evil": PROTOCOL.to_dict(), "/tmp/evil": {}, "x": {},
         Protocol().key: {"deep": 1}, "": {}, "0" * 16: None, "1" * 16: [1],
+        "2" * 16: {**Protocol().to_dict(), "clip": 10**400},
     }  # fmt: skip
     target.add_records(store.records.values(), wrong)  # type: ignore[arg-type]
     tally.add("forged files", len(wrong))

@@ -87,7 +87,7 @@ def stands_for(key: str, description: Any) -> bool:
     """Whether a protocol's hash is that of a description, be it of this version or another."""
     try:
         return key == digest(description) or key == Protocol.from_dict(description).key
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
         return False
 
 

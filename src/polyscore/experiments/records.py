@@ -25,6 +25,7 @@ LONGEST = 1 << 20  # bytes of a line; a record has some 500
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _LARGEST = 1e100  # of a result; its square still is a number
+_MOST = 10**15  # of a count
 _NEEDED = ("sw2", "mmd2")
 _NUMBERS, _TEXTS = ("seconds", "train_seconds"), ("version", "torch", "device", "arithmetic")
 
@@ -78,7 +79,7 @@ class Record:
         cell = self.cell
         if not (is_name(cell.setting) and is_name(cell.models) and is_name(cell.target)):
             raise ValueError(f"names {cell.setting!r:.50}, {cell.models!r:.50}, {cell.target!r:.50}")
-        if not all(type(count) is int and count >= 0 for count in (cell.train_size, cell.run, cell.particles)):
+        if not all(type(count) is int and 0 <= count <= _MOST for count in (cell.train_size, cell.run, cell.particles)):
             raise ValueError("counts")
         if not is_key(self.protocol) or self.key != cell.key_under(self.protocol):
             raise ValueError("the key of another cell")
