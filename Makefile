@@ -4,12 +4,15 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 STAMP := pyproject.toml constraints.txt
 
-.PHONY: help demo test test-all lint bench clean
+MINUTES ?= 60
+
+.PHONY: help demo test test-all faults lint bench clean
 
 help:
 	@echo "make demo      see the library at work (table, pictures and report in runs/demo/)"
 	@echo "make test      lint, types, import contract and the quick tests"
 	@echo "make test-all  the same, with the slow tests"
+	@echo "make faults    an hour of kills, damage and forgery (MINUTES=60)"
 	@echo "make bench     the CPU benchmarks"
 	@echo "make clean     remove .venv and runs/"
 
@@ -42,6 +45,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -n 2
+
+faults: .venv/.dev
+	$(BIN)/python tests/faults/long.py --minutes $(MINUTES)
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/analytic_cell.py

@@ -1,6 +1,7 @@
 """A trained network on disk: tensors as safetensors, everything else as JSON one can read.
 
-Two files: `NAME.safetensors`, which is complete, and `NAME.json`, a copy of its description for people.
+Two files: `NAME.safetensors`, which is complete, and `NAME.json`, a copy of its description for people that is never
+read back.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 
 from torch import Tensor
 
-from polyscore.errors import PolyscoreError
+from polyscore.errors import PolyscoreError, check_conditions
 from polyscore.files import write_text
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import Schedule, from_dict
 from polyscore.tensor_files import FileError, read_tensors, write_tensors
 
 FORMAT = "polyscore-family"
-VERSION = 1
+VERSION = 2  # 1, of 0.2.0, has a checksum of its numbers only
+_READABLE = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -67,21 +69,21 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise FileError(
             f"{path} must hold a finished model; it is a training to go on with. Pass it to fit(checkpoint=)."
         )
-    if about.get("format") != FORMAT or about.get("version") != VERSION:
-        found = f"{about.get('format')} version {about.get('version')}"
+    if about.get("format") != FORMAT or about.get("version") not in _READABLE:
+        found = f"{about.get('format')} version {about.get('version')}"[:100]
         raise FileError(f"{path} must hold a {FORMAT} of version {VERSION}; got {found}. Save it with this version.")
     try:
-        shape = (about["event"][0], about["hidden_layers"], about["shared"], about["activation"])
+        shape = (_count(about["event"][0], 1), _count(about["hidden_layers"], 0), about["shared"], about["activation"])
         networks = [
             ScoreNetwork.from_tensors(_under(prefix, tensors), *shape) for prefix in _prefixes(about.get("models", 1))
         ]
         conditions = _checked(about["conditions"], min(network.conditions for network in networks))
-        units = (tensors["shift"], tensors["scale"]) if "shift" in tensors else None
+        units = _units(tensors, networks[0].dim)
         schedule = from_dict(about["schedule"])
-        return Checkpoint(networks, conditions, schedule, units, about["training"])
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+        return Checkpoint(networks, conditions, schedule, units, dict(about["training"]))
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
         raise FileError(
-            f"{path} must hold every tensor of its network, in shape; {error} is missing or wrong. "
+            f"{path} must hold every tensor of its network, in shape; {str(error)[:200]} is missing or wrong. "
             "Use a copy, or train again."
         ) from error
 
@@ -105,14 +107,38 @@ def _prefixes(models: int) -> Iterator[str]:
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    found = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    types = {tensor.dtype for name, tensor in found.items() if name not in ("shift", "scale")}
+    if len(types) > 1 or not all(dtype.is_floating_point for dtype in types):
+        raise ValueError(f"one floating type for all weights, not {', '.join(sorted(map(str, types)))},")
+    return found
 
 
 def _checked(conditions: Any, count: int) -> dict[str, int]:
     """Return the indices of conditions if each names a row of the network."""
-    if not isinstance(conditions, dict) or not all(index in range(count) for index in conditions.values()):
-        raise ValueError(f"conditions {conditions!r} for a network of {count}")
+    if not isinstance(conditions, dict) or not all(type(i) is int and i in range(count) for i in conditions.values()):
+        raise ValueError(f"conditions {conditions!r:.100} for a network of {count}")
+    check_conditions(conditions)
     return conditions
+
+
+def _count(value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"the number {value!r:.50}")
+    return value
+
+
+def _units(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor] | None:
+    """Return shift and scale `(d,)` if there are any and they make sense."""
+    if not {"shift", "scale"} & set(tensors):
+        return None
+    shift, scale = tensors["shift"], tensors["scale"]
+    for name, values in (("shift", shift), ("scale", scale)):
+        if values.shape != (dim,) or not values.is_floating_point() or not bool(values.isfinite().all()):
+            raise ValueError(f"{name} of shape {tuple(values.shape)}")
+    if not bool((scale > 0).all()):
+        raise ValueError("scale, which must be positive,")
+    return shift, scale
 
 
 def with_suffix(path: str | Path) -> Path:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from polyscore.errors import OutputError
+
+
+def printable(value: object, most: int = 200) -> str:
+    """Return a text from somebody's file as one short line that does nothing to a terminal."""
+    text = str(value)[:most]
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def file_name(text: str) -> str:
+    """Return a name as part of a file name: it stays in its folder; one that had to be changed stays unlike others."""
+    kept = re.sub(r"[^A-Za-z0-9 ._+=&%-]", "-", text).lstrip(". -")[:100] or "unnamed"
+    return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def check_directory(directory: Path | str) -> Path:
@@ -48,10 +62,11 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    except OSError as error:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
+    except (OSError, ValueError) as error:  # a name may hold a null byte
+        why = getattr(error, "strerror", None) or error
         raise OutputError(
-            f"an output path must be writable; got {str(path)!r} ({error.strerror}). Choose another."
+            f"an output path must be writable; got {str(path)[:300]!r} ({why}). Choose another."
         ) from error
     os.close(handle)
     temporary = Path(name)
@@ -86,4 +101,4 @@ def write_text(path: Path | str, text: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="replace")  # half a surrogate pair, from somebody's JSON

@@ -36,7 +36,7 @@ def log_z(sampler: ps.FeynmanKac, q: ps.Composition) -> float:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_constant_error_of_the_noise_does_not_grow_with_coarse_steps(name):
-    """The truth is 0; with an error of 0.1 the weights' own integral is (e^2 + e^2) / 2 times the range of log-SNR, 0.2,
+    """The truth is 0; with an error of 0.1 the weights' own integral is e^2 times the range of log(sigma / alpha), 0.1,
     and cross terms. Between 50 and 400 steps it moves by less than 0.04; the estimates' own error is 0.01."""
     q = wrong(0.1, SCHEDULES[name])
     found = [log_z(ps.FeynmanKac(16, steps), q) for steps in (50, 100, 400)]
@@ -87,7 +87,7 @@ def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_v
 
 
 def test_the_trapezoid_would_count_the_last_error_a_hundred_times():
-    """The issue's arithmetic: with 500 equal steps of VP the last one weighs an error of 1 by 100, the integral is 2.7."""
+    """With 500 equal steps of VP the last one weighs a squared error by 50, where the integral is 2.65."""
     schedule, grid = ps.VP(), equal_grid(ps.VP(), 500)
     extent = Extent(0.1, 1.0, (1.0,), 1e-5, True)
     across = 0.5 * (schedule.diffusion(grid.times) / schedule.sigma(grid.times)) ** 2

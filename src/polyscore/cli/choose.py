@@ -72,7 +72,10 @@ def stored(store: Path, quick: bool) -> Store:
 
     folder = place(store, quick)
     if not (folder / "store.json").exists():
-        raise StoreError(f"a store must be there to be read; {folder} is none. Fill it with `polyscore paper run`.")
+        raise StoreError(
+            f"a store must be there to be read; {folder} is none. Fill it with `polyscore paper run`, or read the "
+            "repository's own with --store results/paper."
+        )
     return Store(folder)
 
 

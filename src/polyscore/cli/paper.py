@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Reproduce the **paper's tables**.", no_args_is_help=True, rich_markup_mode="markdown")
 
-STORE = Path("results/paper")
+STORE = Path("runs/paper")  # not results/paper, the committed one: trying something out must not change it
 _HELP = {
+    "store": "Folder of results; the repository's own, computed on a GPU, is results/paper.",
     "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
     "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
     "runs": "Runs a cell; those of the experiment by default, 30 in the paper.",
@@ -40,7 +41,7 @@ _HELP = {
     "save": "Keep 500 points of every cell of run 0, for the sample grids.",
 }
 Names = Annotated[list[str] | None, typer.Argument(help=_HELP["names"], metavar="[NAME]...")]
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of results.")]
+StoreOption = Annotated[Path, typer.Option("--store", help=_HELP["store"])]
 Quick = Annotated[bool, typer.Option("--quick", help=_HELP["quick"])]
 Spec = Annotated[Path | None, typer.Option(help=_HELP["spec"])]
 Runs = Annotated[int | None, typer.Option(help=_HELP["runs"])]
@@ -185,7 +186,11 @@ def status(
 ) -> None:  # fmt: skip
     """Show how many cells of each experiment are stored, and the runs behind each K.
 
-    Example: `polyscore paper status`
+    Examples:
+
+    `polyscore paper status`
+
+    `polyscore paper status --store results/paper`
     """
     with show.clean():
         place = stored(store, quick)
@@ -222,7 +227,7 @@ def _progress(experiment: Experiment, store: Store) -> dict[str, Any]:
 
 @app.command("report")
 def report(
-    out: Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")] = Path("runs/paper"),
+    out: Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")] = Path("runs/report"),
     store: StoreOption = STORE,
     quick: Quick = False,
     spec: Spec = None,
@@ -233,7 +238,11 @@ def report(
 ) -> None:
     """Write tables (Markdown, LaTeX, CSV), figures and one self-contained HTML report.
 
-    Example: `polyscore paper report --out runs/paper`
+    Examples:
+
+    `polyscore paper report`
+
+    `polyscore paper report --store results/paper`
     """
     with show.clean(), show.progress("writing", quiet=as_json):
         from polyscore.experiments.report import write_report

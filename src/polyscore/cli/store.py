@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyscore.cli import show
+from polyscore.files import printable
 
 app = typer.Typer(help="Join and inspect **stores** of results.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -24,7 +25,7 @@ def merge(
 ) -> None:
     """Join stores of several machines: records that the target lacks are added, none is changed.
 
-    Example: `polyscore store merge results/one results/two --into results/paper`
+    Example: `polyscore store merge runs/one runs/two --into runs/paper`
     """
     with show.clean():
         from polyscore.experiments import samples
@@ -45,9 +46,8 @@ def merge(
                     new += target.merge(part)
                     samples.merge(target, part)
                 lines.append(f"{new} new records from {source}" + _differ(differing))
-    for line in lines:
-        show.stdout().print(line, soft_wrap=True)
-    show.stdout().print(f"{into} holds {len(target.records)} records", soft_wrap=True)
+    for line in [*lines, f"{into} holds {len(target.records)} records"]:
+        show.stdout().print(printable(line, 2000), soft_wrap=True, markup=False)
 
 
 def _differ(count: int) -> str:

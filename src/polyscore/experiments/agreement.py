@@ -90,7 +90,7 @@ class Pair:
 
 def claims(found: Sequence[Pair]) -> list[str]:
     """Return appendix E's claim as sentences: conditions alone, then compositions in and out of distribution."""
-    known = [pair for pair in found if pair.z is not None]
+    known = [pair for pair in found if pair.z is not None and statistics.fmean(pair.conditional) != 0]
     groups = {
         "a condition alone": [pair for pair in known if pair.target != COMPOSITION],
         "the composition, in distribution": [pair for pair in known if _is_composed(pair, "id")],

@@ -20,11 +20,12 @@ COMPOSITION = "composition"
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
 _FLOATS = ("clip", "churn", "learning_rate", "threshold", "ema")
+_encode = json.JSONEncoder(sort_keys=True).encode  # made once: a store calls it twice a record
 
 
 def digest(value: Any) -> str:
     """Return a short hash of a JSON-ready value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_encode(value).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,18 @@ class Protocol:
         floats = {name: float(fields[name]) for name in _FLOATS if fields.get(name) is not None}
         return {"results_version": RESULTS_VERSION, **fields, **floats}
 
+    @classmethod
+    def from_dict(cls, description: dict[str, Any]) -> Protocol:
+        """Return the protocol that `to_dict` described, whatever it lacks at its default.
+
+        `ValueError` where it is of another version: a field that is unknown here cannot be interpreted.
+        """
+        fields = dict(description)
+        unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)} - {"results_version"}
+        if fields.pop("results_version", None) != RESULTS_VERSION or unknown:
+            raise ValueError(f"a protocol of another version ({', '.join(sorted(unknown))})")
+        return cls(**fields)
+
     @property
     def key(self) -> str:
         """Hash of the description."""
@@ -86,20 +99,16 @@ class Protocol:
 
 
 # Fields that came after version 0.2.0, with what it did.
-LATER: dict[str, Any] = {
-    name: Protocol.__dataclass_fields__[name].default
-    for name in (
-        "grid",
-        "integrator",
-        "quadrature",
-        "start",
-        "resampling",
-        "threshold",
-        "activation",
-        "standardise",
-        "ema",
-    )
-}
+_AFTER = ["grid", "integrator", "quadrature", "start", "resampling", "threshold", "activation", "standardise", "ema"]
+LATER: dict[str, Any] = {name: Protocol.__dataclass_fields__[name].default for name in _AFTER}
+
+
+def stands_for(key: str, description: Any) -> bool:
+    """Whether a protocol's hash is that of a description, be it of this version or another."""
+    try:
+        return key == digest(description) or key == Protocol.from_dict(description).key
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True, order=True)
@@ -121,7 +130,11 @@ class Cell:
 
     def key(self, protocol: Protocol) -> str:
         """Return the hash under which the store keeps this cell."""
-        return digest([protocol.key, *dataclasses.astuple(self)])
+        return self.key_under(protocol.key)
+
+    def key_under(self, protocol: str) -> str:
+        """Return the key under a protocol that is known by its hash only."""
+        return digest([protocol, self.setting, self.models, self.train_size, self.run, self.particles, self.target])
 
 
 @dataclass(frozen=True)

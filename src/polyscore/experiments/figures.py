@@ -21,6 +21,7 @@ from polyscore.experiments.compute import reference_of
 from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import SYMBOLS, Entry, Table
+from polyscore.files import printable
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 
@@ -55,7 +56,7 @@ def _curves(axis: Axes, table: Table) -> None:
         _curve(axis, column, colour, label, 1 + 0.04 * (index - 1.5))
     axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label="published ± std")
     axis.set(xscale="log", yscale="log", xlabel="K")
-    axis.set_title(textwrap.fill(table.title, 44) + f"\n{table.models} models")
+    axis.set_title(textwrap.fill(printable(table.title), 44) + f"\n{table.models} models", parse_math=False)
     axis.set_ylabel(SYMBOLS[table.metric])
     axis.set_xticks(list(table.rows), [str(k) for k in table.rows])
     axis.minorticks_off()

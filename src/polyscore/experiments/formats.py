@@ -12,8 +12,10 @@ from typing import Any
 from polyscore.experiments.agreement import Agreement, Pair, claims
 from polyscore.experiments.papers.published import RUNS
 from polyscore.experiments.tables import METRICS, SYMBOLS, Combined, Entry, Table
+from polyscore.files import printable
 
 DASH = "–"
+_MARKDOWN = {**{c: f"\\{c}" for c in "\\`*[]|$"}, "<": "&lt;", ">": "&gt;"}
 _SPECIAL = {
     **{c: rf"\{c}" for c in "&%$#_{}"},
     "~": r"\textasciitilde{}",
@@ -61,7 +63,7 @@ def markdown(table: Table) -> str:
         lines.append(_line([str(k), "ours", *map(ours, row)]))
         lines.append(_line(["", "published", *map(theirs, row)]))
         lines.append(_line(["", "z", *(z_text(entry.z) for entry in row)]))
-    heading = f"### {table.title}, {table.models} models: {SYMBOLS[table.metric]}"
+    heading = f"### {_plain(table.title)}, {_plain(table.models)} models: {SYMBOLS[table.metric]}"
     return "\n".join([heading, "", *lines, ""])
 
 
@@ -71,7 +73,7 @@ def markdown_combined(table: Combined) -> str:
     for part in table.parts:
         head = [_line(["K", *map(column, part.columns)]), _line(["---:"] * (1 + len(part.columns)))]
         rows = [_line([str(k), *map(_both, row)]) for k, row in part.rows.items()]
-        parts += [f"### {part.title} ({part.runs} runs)", "", *head, *rows, ""]
+        parts += [f"### {_plain(part.title)} ({part.runs} runs)", "", *head, *rows, ""]
     return "\n".join(parts)
 
 
@@ -88,7 +90,7 @@ def markdown_pairs(pairs: Sequence[Pair]) -> str:
         group = [pair for pair in pairs if pair.metric == metric]
         lines += [f"### {SYMBOLS[metric]}", "", *(f"- {claim}" for claim in claims(group)), ""]
         lines += [_line(head), _line(["---", "---", "---:", "---:", "---:", "---:"])]
-        lines += [_line(pair_row(pair)) for pair in group]
+        lines += [_line([*map(_plain, pair_row(pair)[:2]), *pair_row(pair)[2:]]) for pair in group]
         lines.append("")
     return "\n".join(lines)
 
@@ -105,8 +107,8 @@ def markdown_agreement(found: Sequence[Agreement]) -> str:
     beyond = [(table, entry) for item in found for table, entry in item.beyond]
     if beyond:
         lines += [_line(["cell", "ours (runs)", "published", "z"]), _line(["---"] * 4)]
-        lines += [_line([cell_name(t, e), ours(e), theirs(e), z_text(e.z)]) for t, e in beyond]
-    runaways = runaway_sentences(found)
+        lines += [_line([_plain(cell_name(t, e)), ours(e), theirs(e), z_text(e.z)]) for t, e in beyond]
+    runaways = [_plain(text) for text in runaway_sentences(found)]
     if runaways:
         lines += ["", *(f"- {text}" for text in runaways)]
     return "\n".join([*lines, ""])
@@ -132,6 +134,11 @@ def _named(setting: str, label: str) -> str:
     return f"{setting} ({label})" if label else setting
 
 
+def _plain(text: str) -> str:
+    """A name from somebody's spec as Markdown text: one line, no markup, no HTML."""
+    return "".join(_MARKDOWN.get(character, character) for character in printable(text, 1000))
+
+
 def _line(texts: Sequence[str]) -> str:
     return "| " + " | ".join(texts) + " |"
 
@@ -140,19 +147,20 @@ def latex(table: Table) -> str:
     """Return a `table` environment; needs the package booktabs."""
     heads = " & ".join(["$K$", "", *(f"$N={size}$" if size else "analytic" for size in table.columns)])
     body = "\n\\addlinespace\n".join("\n".join(_latex_row(k, row)) for k, row in table.rows.items())
-    what = f"{_escape(table.title)}, {table.models} models: {_LATEX[table.metric]}, mean $\\pm$ standard deviation"
+    name = f"{_escape(table.title)}, {_escape(table.models)} models"
+    what = f"{name}: {_LATEX[table.metric]}, mean $\\pm$ standard deviation"
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\small",
         rf"\caption{{{what}; ours over {table.runs} runs, published over {RUNS}. "
         r"$z$: difference in combined standard errors; bold beyond 3.}",
-        rf"\label{{tab:{_LABEL.sub('-', table.name)}}}", rf"\begin{{tabular}}{{rl{'c' * len(table.columns)}}}",
+        rf"\label{{tab:{_LABEL.sub('-', table.name[:200])}}}", rf"\begin{{tabular}}{{rl{'c' * len(table.columns)}}}",
         r"\toprule", rf"{heads} \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
     ])  # fmt: skip
 
 
 def _escape(text: str) -> str:
     """A name from somebody's spec as LaTeX text."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return "".join(_SPECIAL.get(character, character) for character in printable(text))
 
 
 def _latex_row(k: int, row: list[Entry]) -> list[str]:
@@ -200,7 +208,8 @@ def _latex_part(part: Table) -> str:
         for k, row in part.rows.items()
     ]
     return "\n".join([
-        r"\begin{minipage}[t]{0.49\textwidth}", r"\centering", rf"\textbf{{{part.title}}} ({part.runs} runs)\\[2pt]",
+        r"\begin{minipage}[t]{0.49\textwidth}", r"\centering",
+        rf"\textbf{{{_escape(part.title)}}} ({part.runs} runs)\\[2pt]",
         rf"\begin{{tabular}}{{@{{}}r{'c' * len(part.columns)}@{{}}}}", r"\toprule", rf"{heads} \\", r"\midrule", *rows,
         r"\bottomrule", r"\end{tabular}", r"\end{minipage}",
     ])  # fmt: skip
@@ -226,6 +235,12 @@ def csv_text(tables: Sequence[Table]) -> str:
 
 
 def _csv_row(table: Table, entry: Entry) -> list[Any]:
-    where = [table.setting, table.models, table.metric, entry.particles, entry.train_size or "analytic"]
+    where = [_cell(table.setting), _cell(table.models), table.metric, entry.particles, entry.train_size or "analytic"]
     numbers = [entry.mean, entry.std, entry.runs, *(entry.published or (None, None)), entry.z]
-    return [*where, *("" if value is None else f"{value:.6g}" for value in numbers), table.experiment]
+    return [*where, *("" if value is None else f"{value:.6g}" for value in numbers), _cell(table.experiment)]
+
+
+def _cell(text: str) -> str:
+    """A name as a spreadsheet shows it: one that begins like a formula would be computed."""
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

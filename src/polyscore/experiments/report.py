@@ -21,7 +21,7 @@ from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, 
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
-from polyscore.files import check_directory, write_text
+from polyscore.files import check_directory, file_name, write_text
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,13 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, fami
         found = [table(e, store) for e in experiments if e.setting == name]
         found = [item for item in found if item.filled]
         if found:
-            figures.against_particles(path := folder / f"{name}.png", found)
-            caption = f"{TITLES[name]}: SW2 against K; lines ours, open marks published, with one deviation each."
+            figures.against_particles(path := folder / f"{file_name(name)}.png", found)
+            caption = (
+                f"{TITLES.get(name, name)}: SW2 against K; lines ours, open marks published, with one deviation each."
+            )
             pictures.append(Picture.read(path, caption))
     for e in experiments:
-        if figures.sample_grid(path := folder / f"{e.name}-samples.png", e, store):
+        if figures.sample_grid(path := folder / f"{file_name(e.name)}-samples.png", e, store):
             caption = f"{table(e, store).title}, {e.models} models: samples of run 0; train sizes down, K across."
             pictures.append(Picture.read(path, caption))
     return pictures

@@ -7,26 +7,27 @@
     workers/                          what workers have not handed over yet (jobs.py)
 
 A line is written whole by one append and synced. A kill in the middle leaves a line that fails its checksum: it is
-noticed, reported, and its cell computed again. One runner writes at a time; a second one is told who holds the store.
+noticed, reported, and its cell computed again; so is a line that is not what it says (records.py). One runner writes at
+a time; a second one is told who holds the store. Links inside a store are followed neither to read nor to write.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import errno
 import fcntl
 import json
 import os
 import socket
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from polyscore.errors import DegeneracyWarning, OutputError, PolyscoreError
-from polyscore.experiments.cells import Cell, Protocol, digest
-from polyscore.files import write_text
+from polyscore.experiments.cells import Cell, Protocol, stands_for
+from polyscore.experiments.records import Record, is_key, open_own, read_json, read_lines
+from polyscore.files import printable, write_text
 
 FORMAT, VERSION = "polyscore-store", 1
 
@@ -35,34 +36,8 @@ class StoreError(PolyscoreError):
     """A store that cannot be used: foreign, of another version, held by another runner, or full."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """A result with its origin.
-
-    Attributes:
-        results: numbers by name: sw2, mmd2 and diagnostics.
-        about: where and how: version, device, torch, seconds.
-    """
-
-    key: str
-    protocol: str
-    cell: Cell
-    results: dict[str, float]
-    about: dict[str, Any]
-
-    def line(self) -> str:
-        """Return the record as one line with its checksum."""
-        body = {**dataclasses.asdict(self), "cell": list(dataclasses.astuple(self.cell))}
-        return json.dumps({"sum": digest(body), "record": body}, separators=(",", ":")) + "\n"
-
-    @classmethod
-    def parse(cls, line: str) -> Record:
-        """Return the record of a line; `ValueError` where it is not whole."""
-        outer = json.loads(line)
-        body = outer["record"]
-        if digest(body) != outer["sum"]:
-            raise ValueError("checksum")
-        return cls(**{**body, "cell": Cell(*body["cell"])})
+class HeldError(StoreError):
+    """A store that another runner holds."""
 
 
 class Store:
@@ -71,14 +46,20 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._known: dict[str, Record] | None = None
-        self._damaged: dict[Path, int] = {}  # what was told already
-        self._check_version()
+        self._told: dict[Path, int] = {}  # damaged lines that were told of already
+        try:
+            self._check_version()
+        except OSError as error:
+            raise StoreError(
+                f"a store must be readable; {str(self.path)[:300]} is not ({error.strerror}). Check the path and its "
+                "permissions."
+            ) from error
 
     def _check_version(self) -> None:
         marker = self.path / "store.json"
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"a store must be a folder; {self.path} is a file. Choose another.")
-        if not marker.exists():
+        if not marker.exists() and not marker.is_symlink():
             # A kill may have left a hidden temporary file and nothing else.
             if self.path.is_dir() and any(not file.name.startswith(".") for file in self.path.iterdir()):
                 raise StoreError(
@@ -86,16 +67,17 @@ class Store:
                 )
             return
         try:
-            found = json.loads(marker.read_text())
+            found = read_json(marker)
         except (OSError, ValueError) as error:
             raise StoreError(
-                f"{marker} must be readable JSON; it is damaged ({error}). Restore it from a copy."
+                f"{marker} must be readable JSON; it is damaged ({printable(error)}). Restore it from a copy."
             ) from error
         found = found if isinstance(found, dict) else {}
         if (found.get("format"), found.get("version")) != (FORMAT, VERSION):
+            what = printable(f"{found.get('format')} version {found.get('version')}")
             raise StoreError(
-                f"a store must be of {FORMAT} version {VERSION}; {self.path} is {found.get('format')} version "
-                f"{found.get('version')}. It was left untouched: use the version of polyscore that wrote it."
+                f"a store must be of {FORMAT} version {VERSION}; {self.path} is {what}. It was left untouched: use the "
+                "version of polyscore that wrote it."
             )
 
     def _create(self) -> None:
@@ -108,27 +90,59 @@ class Store:
         """All whole records by key; damaged lines are reported once and left out."""
         if self._known is None:
             self._known = {}
-            for file in sorted(file for file in (self.path / "records").glob("*.jsonl") if file.is_file()):
+            for file in self.files("records", ".jsonl"):
                 self._known.update((record.key, record) for record in self._read(file))
         return self._known
 
     def _read(self, file: Path) -> Iterator[Record]:
         damaged = 0
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if not line.strip():
-                continue
+        for line in self.lines(file):
             try:
                 yield Record.parse(line)
-            except (ValueError, KeyError, TypeError):
+            except ValueError:
                 damaged += 1
-        if damaged > self._damaged.get(file, 0):
-            self._damaged[file] = damaged
-            warnings.warn(
+        if damaged > self._told.get(file, 0):
+            self._told[file] = damaged
+            _warn(
                 f"every record must be whole; {file} holds {damaged} damaged line(s), which a kill or a full disk "
-                "leaves behind. They are passed over: a cell without another record is computed again.",
-                DegeneracyWarning,
-                stacklevel=3,
+                "leaves behind, or lines that are not what they say. They are passed over: a cell without another "
+                "record is computed again."
             )
+
+    def files(self, folder: str, ending: str) -> list[Path]:
+        """Return the files of one of the store's folders in order; links are reported once and left out."""
+        named = [entry for entry in self._entries(folder) if entry.name.endswith(ending)]
+        return [Path(entry.path) for entry in named if entry.is_file(follow_symlinks=False)]
+
+    def folders(self, folder: str) -> list[Path]:
+        """Return the folders in one of the store's folders; links are reported once and left out."""
+        return [Path(entry.path) for entry in self._entries(folder) if entry.is_dir(follow_symlinks=False)]
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        place = self.path / folder
+        try:
+            if place.is_symlink():
+                self._tell_of_link(place)
+                return []
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name) if place.is_dir() else []
+        except OSError as error:
+            raise _unreadable(place, error) from error
+        for entry in entries:
+            if entry.is_symlink():
+                self._tell_of_link(Path(entry.path))
+        return entries
+
+    def _tell_of_link(self, place: Path) -> None:
+        if place not in self._told:
+            self._told[place] = 1
+            _warn(f"a store must hold its files itself; {place} is a link, which is not followed. Copy what it names.")
+
+    def lines(self, file: Path) -> Iterator[bytes]:
+        """Yield the lines of a file of the store that are not empty; one that is too long comes as an empty one."""
+        try:
+            yield from read_lines(file)
+        except OSError as error:
+            raise _unreadable(file, error) from error
 
     def __contains__(self, key: str) -> bool:
         return key in self.records
@@ -149,24 +163,32 @@ class Store:
 
     def add_records(self, records: Iterable[Record], protocols: dict[str, dict[str, Any]]) -> int:
         """Append the records that are not here yet; return how many were new."""
-        self._create()
-        for key, description in protocols.items():
-            target = self.path / "protocols" / f"{key}.json"
-            if _protocol(target) is None:
-                write_whole(target, json.dumps(description, indent=1) + "\n")
         new = [record for record in records if record.key not in self.records]
         for record in new:
-            self._append(record)
+            _check(record)
+        self._create()
+        for key, description in protocols.items():
+            self._add_protocol(key, description)
+        for record in new:
+            self.append("records", f"{record.cell.setting}-{record.cell.models}", record.line())
             self.records[record.key] = record
         return len(new)
 
-    def _append(self, record: Record) -> None:
-        append_line(self.path / "records" / f"{record.cell.setting}-{record.cell.models}.jsonl", record.line())
+    def _add_protocol(self, key: str, description: dict[str, Any]) -> None:
+        """Keep what a hash stands for; what does not belong to it is not taken over."""
+        if is_key(key) and stands_for(key, description):
+            target = self.subfolder("protocols") / f"{key}.json"
+            if _protocol(target) is None:
+                write_whole(target, json.dumps(description, indent=1) + "\n")
+
+    def append(self, folder: str, stem: str, line: str) -> None:
+        """Append a whole line to a file of one of the store's folders and sync it."""
+        append_line(self.subfolder(folder) / f"{stem}.jsonl", line)
 
     def protocols(self) -> dict[str, dict[str, Any]]:
-        """Return the protocols by hash."""
-        files = sorted((self.path / "protocols").glob("*.json"))
-        return {file.stem: found for file in files if (found := _protocol(file)) is not None}
+        """Return the protocols by hash; what does not belong to its hash is left out."""
+        found = {file.stem: _protocol(file) for file in self.files("protocols", ".json")}
+        return {key: description for key, description in found.items() if description is not None}
 
     def merge(self, other: Store) -> int:
         """Take over the records of another store; return how many were new."""
@@ -178,8 +200,12 @@ class Store:
         return sum(self.records[key].results != other.records[key].results for key in both)
 
     def subfolder(self, name: str) -> Path:
-        """Make a folder inside the store and return it."""
+        """Make a folder inside the store and return it; a link to elsewhere is a `StoreError`."""
         folder = self.path / name
+        if folder.is_symlink():
+            raise StoreError(
+                f"a store must hold its folders itself; {folder} is a link. Put the folder it names in its place."
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -189,9 +215,9 @@ class Store:
             ) from error
         return folder
 
-    def _lock_file(self) -> IO[str]:
+    def _lock_file(self) -> IO[bytes]:
         try:
-            return open(self.path / ".lock", "a+")
+            return open(self.path / ".lock", "ab+", buffering=0, opener=open_own)
         except OSError as error:
             raise StoreError(
                 f"the store must be writable; {self.path} is not ({error.strerror}). Choose another."
@@ -202,29 +228,69 @@ class Store:
         """Hold the store for writing; a second runner learns who has it."""
         self._create()
         with self._lock_file() as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                handle.seek(0)
-                holder = handle.read().strip() or "another process"
-                raise StoreError(
-                    f"one runner may write to a store at a time; {self.path} is held by {holder}. Wait for it, or give "
-                    "this run a store of its own and join them with `polyscore store merge`."
-                ) from error
+            before = self._take(handle)
+            here = socket.gethostname()
+            if before and not before.endswith(f" on {here}"):
+                _warn(
+                    f"a runner should end by itself; {before}, which held {self.path}, did not. Where that machine "
+                    "shares no locks with this one, see that it has stopped: two at once would do the same work twice."
+                )
             self._known = None  # what a runner that has just ended wrote must be seen
             with contextlib.suppress(OSError):  # a full disk: the name is lost, the lock holds; the first append tells
                 os.ftruncate(handle.fileno(), 0)
-                os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-            yield
+                os.write(handle.fileno(), f"process {os.getpid()} on {here}\n".encode())
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle.fileno(), 0)
+
+    def _take(self, handle: IO[bytes]) -> str:
+        """Lock the store or say who has it; return who did not give it back."""
+        handle.seek(0)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise StoreError(
+                    f"a store must be on a file system that locks files; {self.path} is not ({error.strerror}). "
+                    "Choose another place, and copy the store there with `polyscore store merge`."
+                ) from error
+            raise HeldError(
+                f"one runner may write to a store at a time; {self.path} is held by "
+                f"{_holder(handle) or 'another process'}. Wait for it, or give this run a store of its own and join "
+                "them with `polyscore store merge`."
+            ) from error
+        return _holder(handle)
+
+
+def _holder(handle: IO[bytes]) -> str:
+    """Who wrote their name into a lock's file."""
+    return printable(handle.read(200).decode(errors="replace").strip())
+
+
+def _check(record: Record) -> None:
+    try:
+        record.check()
+    except ValueError as error:
+        raise StoreError(f"a record must be a result of its cell; got {error}. It was not stored.") from error
 
 
 def _protocol(file: Path) -> dict[str, Any] | None:
     """A protocol's description, or None where it is missing or damaged: the next writer restores it."""
     try:
-        found = json.loads(file.read_text())
+        found = read_json(file)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if stands_for(file.stem, found) else None
+
+
+def _unreadable(place: Path, error: OSError) -> StoreError:
+    return StoreError(f"a store must be readable; {place} is not ({error.strerror}). Check its permissions.")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DegeneracyWarning, stacklevel=4)
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -239,7 +305,7 @@ def append_line(file: Path, line: str) -> None:
     """Append a whole line and sync it; a disk that is full or read-only is a `StoreError`."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, "ab+") as handle:
+        with open(file, "ab+", opener=open_own) as handle:
             start = handle.seek(0, os.SEEK_END)
             # A truncated last line must not swallow the next one.
             if start and _last_byte(handle) != b"\n":

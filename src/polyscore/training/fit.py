@@ -20,7 +20,7 @@ from polyscore.errors import DegeneracyWarning, PolyscoreError, is_count, requir
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.rng import derive
-from polyscore.tensor_files import read_tensors, write_tensors
+from polyscore.tensor_files import FileError, read_tensors, write_tensors
 from polyscore.training.families import build_family
 from polyscore.training.pools import Data, Pools, stack_pools
 from polyscore.training.recipe import Recipe
@@ -183,19 +183,27 @@ class _Keeper:
         if self.path is None or not self.path.exists():
             return
         tensors, about = read_tensors(self.path)
-        step = int(about.pop("step", 0))
+        step = about.pop("step", None)
         if about != self.about:
             differing = [key for key in self.about if about.get(key) != self.about[key]]
             raise PolyscoreError(
                 f"a checkpoint must belong to this training; {self.path} differs in {', '.join(differing)}. "
                 "Name another file, or delete it to start again."
             )
+        if not is_count(step):
+            raise FileError(f"a checkpoint's step must be a whole number; {self.path} has {step!r:.50}. Delete it.")
         if step > trainer.recipe.steps:
             raise PolyscoreError(
                 f"a training must not be shorter than its checkpoint; {self.path} is of step {step}, steps is "
                 f"{trainer.recipe.steps}. Raise steps, or name another file."
             )
-        trainer.restore(Snapshot(step, tensors))
+        try:
+            trainer.restore(Snapshot(step, tensors))
+        except (KeyError, TypeError, RuntimeError) as error:  # not by chance: the checksum holds
+            raise FileError(
+                f"a checkpoint must hold every tensor of its training, in shape; {self.path} does not "
+                f"({str(error)[:100]}). Delete it to start again."
+            ) from error
         self.saved = step
 
     def save(self, trainer: Trainer) -> None:
