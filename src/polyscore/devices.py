@@ -1,6 +1,8 @@
-"""Devices by name, checked before any work."""
+"""Devices by name, checked before any work; and the arithmetic that they are asked for."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -19,3 +21,11 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
 
 def _known() -> list[str]:
     return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which products are computed in the precision of their operands, whatever the caller is in.
+
+    Autocast would compute in half precision what calls itself float32.
+    """
+    return torch.autocast(device.type, enabled=False)

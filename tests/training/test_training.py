@@ -614,8 +614,8 @@ def test_standardising_reaches_beyond_float32(size):
     points = {name: size * values.astype(np.float64) for name, values in data(1).items()}
     p, plain = fit(points, steps=20, standardise=True), fit(data(1), steps=20, standardise=True)
     np.testing.assert_allclose(p.units[1].numpy(), size * plain.units[1].numpy(), rtol=1e-6)
-    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(p["c0"].score(x, 0.4), plain["c0"].score(x, 0.4), rtol=1e-3, atol=1e-4)
+    y = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(size * p["c0"].score(size * y, 0.4), plain["c0"].score(y, 0.4), rtol=1e-3, atol=1e-4)
     with pytest.raises(PolyscoreError, match=r"fit float32.*standardise=True"):
         fit(points, steps=20)
 

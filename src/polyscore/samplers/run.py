@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from polyscore.smc import unique_ancestors
 _FAR = 30  # times the median distance: of Gaussian samples in one dimension, one in 10^90 is beyond
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The result of sampling N swarms of K particles.
 
@@ -31,6 +32,7 @@ class Run:
         arithmetic: what the scores were computed in: "closed form", "model" (whatever it does), or for networks
             "table", "fp16", "tf32" or "float32"; chunks that differ are named in their order, "table, float32".
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
+        variables: names of the coordinates, where the family has them.
     """
 
     samples: Tensor
@@ -43,6 +45,23 @@ class Run:
     reason: str = ""
     arithmetic: str = ""
     ancestry: Tensor | None = None
+    variables: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line a fact; the tensors are there to be asked."""
+        swarms, particles = self.log_weights.shape
+        flat = self.samples.double().flatten(1)
+        names = self.variables or tuple(f"x{k + 1}" for k in range(flat.shape[1]))
+        columns = zip(names[:6], flat.mean(0).tolist(), flat.std(0, correction=0).tolist(), strict=False)
+        moments = ", ".join(f"{name} {mean:.4g} ± {std:.3g}" for name, mean, std in columns)
+        more = f", ... ({len(names)} variables)" if len(names) > 6 else ""
+        evidence = self.total_log_evidence
+        weights = "no weights" if math.isnan(evidence) else f"log evidence {evidence:.4g}"
+        event = " x ".join(map(str, self.samples.shape[1:]))
+        return (
+            f"Run of {swarms} swarms of {particles} particles, points of {event} in {self.samples.dtype}\n"
+            f"  mean ± deviation: {moments}{more}\n  {weights}; computed in {self.arithmetic or 'unknown arithmetic'}"
+        )
 
     @property
     def unique_ancestors(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 
 import torch
@@ -41,7 +42,9 @@ class Sampler(ABC):
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         settings = self.settings(q)
-        return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+        q.family.check_dtype(dtype)
+        result = run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+        return dataclasses.replace(result, variables=q.family.names)
 
 
 def check_common(steps: int, churn: float) -> None:
