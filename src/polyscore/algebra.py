@@ -14,7 +14,6 @@ that in x less log prod scale, and the residual, a rate, the same number. Sample
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -41,12 +40,12 @@ from polyscore.distributions.learned import (
 from polyscore.errors import (
     ArgumentError,
     CompositionError,
-    DegeneracyWarning,
     PolyscoreError,
     ScoreError,
     UnknownConditionError,
     check_conditions,
     require,
+    warn,
 )
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
@@ -136,11 +135,9 @@ class Family(Mapping[str, "Composition"]):
                 f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
         lost = (limits.eps * shift / scale).max().item()
         if lost > 1e-2:
-            warnings.warn(
+            warn(
                 f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "
-                f"{lost:.2g} of their own deviation. {remedy}",
-                DegeneracyWarning,
-                stacklevel=4,
+                f"{lost:.2g} of their own deviation. {remedy}"
             )
 
     @property

@@ -6,8 +6,13 @@ computation is a warning (and a field of the result), never a silent clamp.
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class PolyscoreError(ValueError):
@@ -70,6 +75,19 @@ def require(condition: object, subject: str, rule: str, value: object, remedy: s
         raise ArgumentError(f"{subject} must {rule}; got {value}. {remedy}".strip())
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, NumPy's too; True is not one, nor is NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
 def is_count(value: object) -> bool:
     """Whether a value is a whole number of at least 1, NumPy's too; True is not one."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def warn(message: str, category: type[PolyscoreWarning] = DegeneracyWarning) -> None:
+    """Warn at the line outside this package that led here, whatever lies between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level - 1)

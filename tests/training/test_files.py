@@ -91,7 +91,8 @@ def test_an_ensemble_survives_the_disk(tmp_path, options):
 
 
 def test_what_is_not_one_ensemble_is_refused(tmp_path):
-    shallow, deep, other = fit(data(1), steps=2), fit(data(1), steps=2, depth=3), fit(data(2), steps=2)
+    shallow, deep = fit(data(1), steps=2), fit(data(1), steps=2, depth=3)
+    other = fit(data(1), steps=2, seed=1)
     first, second = shallow.members["c0"], shallow.members["c1"]
     families = {
         "other depths": {"c0": ps.Ensemble([first, deep.members["c0"]])},

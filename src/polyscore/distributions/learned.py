@@ -283,7 +283,7 @@ def common_units(members: Mapping[str, object], given: Units | None = None) -> U
         if units is None or not all(torch.equal(a.double(), b.double()) for a, b in zip(units, expected, strict=True)):
             raise CompositionError(
                 f"all members must live in the same coordinates; {whose} has {_units_text(expected)}, {name!r} has "
-                f"{_units_text(units)}. Train them together, or standardise their data yourself and pass units=."
+                f"{_units_text(units)}. Train them in one call of fit, or all with standardise=False."
             )
     return expected
 

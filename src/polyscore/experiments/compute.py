@@ -53,7 +53,7 @@ def train(
         [training_data(model, protocol) for model in models],
         [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
         model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
-        width=protocol.width, depth=protocol.depth, device=device, progress=progress,
+        width=protocol.width, depth=protocol.depth, standardise=False, device=device, progress=progress or False,
     )  # fmt: skip
     return dict(zip(models, families, strict=True))
 
@@ -114,7 +114,7 @@ def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:
     with warnings.catch_warnings():
         # Out of distribution, collapse is what the table is about; it is recorded as `ess` and `ancestors`.
         warnings.simplefilter("ignore", DegeneracyWarning)
-        return sampler.sample(q, protocol.swarms, _seed(cell, protocol, "sample"), device=device)
+        return sampler.sample(q, protocol.swarms, _seed(cell, protocol, "sample"), device=device, progress=False)
 
 
 def target_of(cell: Cell, family: Family) -> Composition:

@@ -9,6 +9,7 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import is_count, require
+from polyscore.progress import reporting
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
@@ -30,20 +31,22 @@ class Sampler(ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
         max_particles: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Run:
         """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
 
         Args:
             device: where to compute; by default where the family's networks are, or the CPU.
             max_particles: bound on particles in memory at once; by the device's memory unless given.
-            progress: called with (steps done, steps in all).
+            progress: called with (steps done, steps in all). By default a bar shows in a terminal or notebook once two
+                seconds have passed; False shows nothing.
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         settings = self.settings(q)
         q.family.check_dtype(dtype)
-        result = run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+        with reporting(progress, "sampling") as told:
+            result = run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=told)
         return dataclasses.replace(result, variables=q.family.names)
 
 

@@ -1,4 +1,4 @@
-"""What decides the result of a training, in one place; the defaults are the paper's."""
+"""What decides the result of a training, in one place; the defaults are the paper's, on standardised data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Recipe:
         learning_rate: of Adam, constant.
         width, depth, activation: of the network.
         schedule: noise schedule.
-        standardise: train on (x - mean) / std of all conditions together.
+        standardise: train on (x - mean) / std of all conditions together, the default; what comes out is in the
+            data's own units all the same.
         ema: decay of an exponential average of the weights, which then is the result; None keeps the last weights.
             Short trainings average over all their steps: the random start has no share.
     """
@@ -37,7 +38,7 @@ class Recipe:
     depth: int = 4
     activation: str = "silu"
     schedule: Schedule = field(default_factory=VP)
-    standardise: bool = False
+    standardise: bool = True
     ema: float | None = None
 
     def __post_init__(self) -> None:
