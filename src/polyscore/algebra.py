@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from polyscore.checkpoints import Checkpoint, write_checkpoint
+from polyscore.checkpoints import Checkpoint, with_suffix, write_checkpoint
 from polyscore.devices import without_autocast
 from polyscore.distributions import Distribution
 from polyscore.distributions.learned import (
@@ -48,6 +48,7 @@ from polyscore.errors import (
     warn,
 )
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
+from polyscore.outputs import check_model
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
@@ -174,6 +175,7 @@ class Family(Mapping[str, "Composition"]):
                 f"alike in shape; got {len(self.groups)} networks for {len(self)} members. Save each part by itself."
             )
         indices = {name: column[0].index for name, column in models.items()}
+        check_model(with_suffix(path))
         training = {**self.training, "variables": list(self.names)} if self.names else self.training
         return write_checkpoint(path, Checkpoint(networks, indices, self.schedule, self.units, training))
 

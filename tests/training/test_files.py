@@ -91,8 +91,8 @@ def test_an_ensemble_survives_the_disk(tmp_path, options):
 
 
 def test_what_is_not_one_ensemble_is_refused(tmp_path):
-    shallow, deep = fit(data(1), steps=2), fit(data(1), steps=2, depth=3)
-    other = fit(data(1), steps=2, seed=1)
+    plain = {"steps": 2, "standardise": False}  # the same coordinates for all, closed forms too
+    shallow, deep, other = fit(data(1), **plain), fit(data(1), depth=3, **plain), fit(data(2), **plain)
     first, second = shallow.members["c0"], shallow.members["c1"]
     families = {
         "other depths": {"c0": ps.Ensemble([first, deep.members["c0"]])},

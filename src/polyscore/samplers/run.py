@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyscore.errors import DegeneracyWarning
+from polyscore.sample_file import check_sample_file, write_samples
 from polyscore.smc import unique_ancestors
 
 _FAR = 30  # times the median distance: of Gaussian samples in one dimension, one in 10^90 is beyond
@@ -62,6 +66,22 @@ class Run:
             f"Run of {swarms} swarms of {particles} particles, points of {event} in {self.samples.dtype}\n"
             f"  mean ± deviation: {moments}{more}\n  {weights}; computed in {self.arithmetic or 'unknown arithmetic'}"
         )
+
+    def save(self, path: str | Path, *, force: bool = False, about: Mapping[str, Any] | None = None) -> Path:
+        """Write the samples, by the path's ending: .csv or .parquet, one row each under the variables' names, or .npz.
+
+        Args:
+            force: replace a file that is there.
+            about: kept in an npz file as JSON, beside each swarm's evidence, lowest ESS and surviving ancestors.
+        """
+        path = check_sample_file(path, force)
+        others = {
+            "log_evidence": self.log_evidence.cpu().numpy(),
+            "lowest_ess": self.ess.amin(0).cpu().numpy(),
+            "unique_ancestors": self.unique_ancestors.cpu().numpy(),
+        }
+        samples = self.samples.float() if self.samples.dtype == torch.bfloat16 else self.samples  # NumPy has none
+        return write_samples(path, samples.cpu().numpy(), self.variables, others, about or {})
 
     @property
     def unique_ancestors(self) -> Tensor:
