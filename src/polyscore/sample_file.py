@@ -47,7 +47,7 @@ def write_samples(
 
 def _write_npz(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     with path.open("wb") as file:
-        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
+        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
 
 
 def _write_csv(path: Path, rows: Array, names: Sequence[str]) -> None:

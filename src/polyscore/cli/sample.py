@@ -183,11 +183,12 @@ def _exact_evidence(q: Composition) -> float | None:
 def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
     from polyscore import plots
 
-    plots.scatter(path, {f"{q!r}\n{type(sampler).__name__}, {len(run.samples)} samples": run.samples})
+    plots.scatter({f"{type(sampler).__name__}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True)
 
 
 def _show(summary: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     number = "{:.4g}".format
     lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
@@ -208,5 +209,5 @@ def _show(summary: dict[str, Any]) -> None:
     }
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
-        table.add_row(f"[bold]{name}[/]", text)
+        table.add_row(Text(name, style="bold"), Text(text))
     show.stdout().print(table, soft_wrap=True)
