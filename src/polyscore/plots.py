@@ -133,6 +133,7 @@ def scatter(
         scatter_panel(axis, points, GREEN if name == "target" else BLUE, reach, centre.tolist())
         axis.set_title(plain(name))
         _name_axes(axis, labels)
+        _stretch(axis, list(shown.values()), centre)
     return _written(figure, place)
 
 
@@ -175,6 +176,7 @@ def density(
     if plane:
         _plane(axes[-1], clouds["samples"].points[:, chosen], known if chosen == [0, 1] else None)
         _name_axes(axes[-1], labels)
+        _stretch(axes[-1], [clouds["samples"].points[:, chosen]], clouds["samples"].points[:, chosen].median(0).values)
     return _written(figure, place)
 
 
@@ -265,6 +267,17 @@ def _written(figure: Figure, path: Path | None) -> Figure:
     return figure
 
 
+def _stretch(axis: Axes, clouds: Sequence[Tensor], centre: Tensor) -> None:
+    """Give each axis its own scale where variables of other units would make a line of the picture."""
+    if len(centre) < 2:
+        return
+    across, up = (1.05 * max(reach_of((points - centre)[:, [k]]) for points in clouds) for k in (0, 1))
+    if max(across, up) > 4 * min(across, up):
+        axis.set_aspect("auto")
+        axis.set_xlim(centre[0].item() - across, centre[0].item() + across)
+        axis.set_ylim(centre[1].item() - up, centre[1].item() + up)
+
+
 def _name_axes(axis: Axes, labels: Sequence[str]) -> None:
     axis.set_xlabel(labels[0])
     if len(labels) > 1:
@@ -294,8 +307,9 @@ def _plane(axis: Axes, points: Tensor, known: Any, cells: int = 160) -> None:
     scatter_panel(axis, points, BLUE, reach, centre.tolist())
     if known is None:
         return
-    ticks = torch.linspace(-reach, reach, cells, dtype=torch.float64)
-    across, up = torch.meshgrid(centre[0] + ticks, centre[1] + ticks, indexing="xy")
+    reaches = [1.1 * reach_of((points - centre)[:, [k]]) for k in (0, 1)]
+    ticks = [centre[k] + torch.linspace(-reaches[k], reaches[k], cells, dtype=torch.float64) for k in (0, 1)]
+    across, up = torch.meshgrid(*ticks, indexing="xy")
     height = known.log_prob(torch.stack([across, up], -1)).exp()
     ordered = height.flatten().sort(descending=True).values
     held = ordered.cumsum(0) / ordered.sum()

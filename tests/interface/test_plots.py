@@ -71,6 +71,13 @@ def test_files_are_written_when_asked_and_not_replaced(tmp_path: Path) -> None:
         plots.scatter(run, path=tmp_path / "a.txt")
 
 
+def test_variables_of_other_units_have_scales_of_their_own() -> None:
+    points = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([250.0, 1e-3])
+    for axis in (plots.scatter(points).axes[0], plots.density(points, ps.Gaussian(cov=[250.0**2, 1e-6])).axes[-1]):
+        across, up = np.ptp(axis.get_xlim()), np.ptp(axis.get_ylim())
+        assert 1000 < across < 4000 and 0.004 < up < 0.016 and axis.get_aspect() == "auto"
+
+
 def test_odd_points_and_names_are_drawn() -> None:
     constant = torch.ones(50, 2)
     holes = torch.cat([torch.randn(50, 2), torch.full((3, 2), torch.nan), torch.full((1, 2), torch.inf)])

@@ -309,7 +309,7 @@ def test_a_model_of_the_wrong_shape_is_told_so(model):
 def test_a_model_that_returns_no_tensor_is_told_so():
     """diffusers' own U-Nets return an object with `.sample`: the commonest mistake of all."""
     learned = ps.Learned(lambda x, t: (x,), (2,), ps.VP())
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match=r"must return a tensor; got tuple.*\.sample, or \[0\]"):
         learned.score(torch.zeros(4, 2), torch.tensor(0.5))
 
 
@@ -427,10 +427,10 @@ def test_an_ensemble_joins_a_family_and_nests():
 
 
 def test_an_ensemble_needs_members_of_one_shape():
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match="at least one model"):
         ps.Ensemble([])
     one, two = (ps.Learned(lambda x, t: x, (dim,), ps.VP()) for dim in (2, 3))
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match=r"one shape; got \[\(2,\), \(3,\)\]"):
         ps.Ensemble([one, two])
 
 

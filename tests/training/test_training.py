@@ -277,7 +277,8 @@ def test_fit_does_not_touch_its_data():
 def test_progress_is_told():
     seen = []
     fit(data(1), steps=250, progress=lambda *told: seen.append(told))
-    assert [step for step, _, _ in seen] == [100, 200, 250]
+    told = [step for step, _, _ in seen]
+    assert set(told) >= {100, 200, 250} and told == sorted(set(told)) and told[-1] == 250  # more where steps are slow
     assert {steps for _, steps, _ in seen} == {250}
     assert all(math.isfinite(loss) and loss > 0 for _, _, loss in seen)
     seen.clear()
