@@ -109,6 +109,10 @@ def test_what_cannot_be_drawn_is_refused(samples: object, options: dict[str, obj
             draw(samples, **options)  # type: ignore[arg-type]
 
 
+def test_plots_are_at_hand() -> None:
+    assert ps.plots is plots
+
+
 def test_no_window_and_no_global_state() -> None:
     script = """
 import sys, torch, matplotlib

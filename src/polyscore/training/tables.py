@@ -202,7 +202,7 @@ def _blocks(reader: Any, width: int, source: str, lines: list[int]) -> Iterator[
 
     def rows() -> Iterator[list[str]]:
         for cells in reader:
-            if not any(cell.strip() for cell in cells):
+            if not cells or not any(map(str.strip, cells)):
                 continue
             require(len(cells) == width, f"{source}, line {reader.line_num},", f"have {width} cells like the first",
                     len(cells), "Quote cells that hold the separator.")  # fmt: skip
@@ -226,12 +226,13 @@ class _Parser:
 
     def add(self, cells: list[str]) -> None:
         """Parse a block."""
+        joined = "\n".join(cells)
         try:
-            if any("_" in cell or "," in cell for cell in cells):
+            if "_" in joined or "," in joined:
                 raise ValueError
             numbers = np.array(list(map(float, cells)))
-            if "." not in self.signs and (seen := next((cell for cell in cells if "." in cell), None)):
-                self.signs["."] = seen
+            if "." in joined and "." not in self.signs:
+                self.signs["."] = next(cell for cell in cells if "." in cell)
         except ValueError:
             numbers = np.array([self._number(cell) for cell in cells])
         bad = np.flatnonzero(np.isnan(numbers))
