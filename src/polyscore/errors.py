@@ -88,6 +88,11 @@ def is_count(value: object) -> bool:
 def warn(message: str, category: type[PolyscoreWarning] = DegeneracyWarning) -> None:
     """Warn at the line outside this package that led here, whatever lies between."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and _lies_between(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level - 1)
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _lies_between(file: str) -> bool:
+    """Whether a file is ours, or holds the decorators and contexts in which ours are wrapped."""
+    return file.startswith(_HERE) or file.endswith("contextlib.py")

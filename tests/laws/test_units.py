@@ -187,8 +187,9 @@ def test_a_far_offset_costs_no_digits_that_a_point_has():
 
 def test_samples_that_the_dtype_cannot_hold_are_told_of():
     far = ps.Family({"a": ps.Gaussian(dim=1)}, units=(torch.tensor([1e8], dtype=F64), torch.tensor([1.0], dtype=F64)))
-    with pytest.warns(DegeneracyWarning, match=r"dtype=torch\.float64"):
+    with pytest.warns(DegeneracyWarning, match=r"dtype=torch\.float64") as told:
         ps.Denoise(steps=20).sample(far["a"], 5)
+    assert {warning.filename for warning in told} == {__file__}
     exact = ps.Denoise(steps=20).sample(far["a"], 50, dtype=F64).samples
     assert len(exact.unique()) == 50
     for size in (1e60, 1e-60):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,9 +190,10 @@ def test_fit_takes_frames_and_files(tmp_path):
 
 def test_few_rows_are_told_of(tmp_path):
     path = write(tmp_path, PLAIN + "rare,1,1\nrare,2,2\nrare,3,3\n")
-    with pytest.warns(DegeneracyWarning, match="20 rows or more; 'rare' has 3"):
+    with pytest.warns(DegeneracyWarning, match="20 rows or more; 'rare' has 3") as told:
         p = ps.fit(path, condition_column="condition", **SMALL)
     assert p.training["train_sizes"] == [30, 30, 3]
+    assert [warning.filename for warning in told] == [__file__]  # the caller's line, not ours
     with pytest.warns(DegeneracyWarning), pytest.raises(PolyscoreError, match="'rare' must hold two points or more"):
         ps.fit(write(tmp_path, PLAIN + "rare,1,1\n"), condition_column="condition", **SMALL)
 
@@ -232,8 +234,9 @@ def test_far_values_and_heavy_tails_are_told_of():
     heavy = np.random.default_rng(0).standard_cauchy(size=(3000, 1)) ** 3
     beside = {"many": 1e-3 * normal(10_000, 1), "ten": 50 + normal(10, 1)}
     for points in ({"a": outlier}, {"a": normal(60, 2), "b": outlier[:60]}, {"a": heavy}, beside):
-        with pytest.warns(DegeneracyWarning, match=r"wide in column.*far values"):
+        with pytest.warns(DegeneracyWarning, match=r"wide in column.*far values") as told:
             ps.fit(points, **SMALL)
+        assert {warning.filename for warning in told} == {__file__}
     fine = {"uniform": np.random.default_rng(1).uniform(size=(400, 2)), "exponential": normal(400, 2) ** 2,
             "counts": np.random.default_rng(2).poisson(0.3, size=(400, 2)).astype(float)}  # fmt: skip
     ps.fit(fine, **SMALL)  # no warning
@@ -305,6 +308,17 @@ def test_no_bar_where_nobody_looks_or_it_is_quick(monkeypatch):
         assert terminal.text == ""
     monkeypatch.setattr(sys, "stderr", None)
     ps.fit(points(), **SMALL)
+
+
+def test_a_notebook_is_a_place_to_look(monkeypatch):
+    class ZMQInteractiveShell:
+        """What IPython calls the shell of a notebook; that of a terminal has another name."""
+
+    for shell, seen in ((ZMQInteractiveShell(), True), (object(), False), (None, False)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        terminal = show(monkeypatch, Terminal(seen=False))
+        ps.fit(points(), **SMALL)
+        assert ("training [" in terminal.text) == seen
 
 
 def test_a_broken_terminal_stops_no_work(monkeypatch):
