@@ -13,7 +13,7 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
     """Return the device if this machine has it, or say what to use."""
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ArgumentError(
             f"{subject} must name a device of this machine; got {str(device)!r}. Use one of {', '.join(_known())}."
         ) from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from polyscore.algebra import Family
 from polyscore.checkpoints import Checkpoint, with_suffix
 from polyscore.devices import check_device, without_autocast
 from polyscore.distributions.learned import Ensemble
-from polyscore.errors import PolyscoreError, is_count, require
+from polyscore.errors import PolyscoreError, is_count, is_number, require
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.progress import reporting
@@ -30,9 +32,10 @@ from polyscore.training.pools import Data, Pools, stack_pools
 from polyscore.training.recipe import Recipe
 from polyscore.training.scales import warn_of_scales
 from polyscore.training.tables import Table, table_of
-from polyscore.training.trainer import Snapshot, Trainer
+from polyscore.training.trainer import PAGE, Snapshot, Trainer
 
 Report = Callable[[int, int, float], None]
+_MOST_MEMBERS = 1000
 _CHECK, _PATIENCE = 100, 1.0  # steps, and seconds at most, between looks at the loss: each look waits for the device
 
 
@@ -85,7 +88,9 @@ def fit(
         progress: called with (step, steps, mean loss) every hundred steps, and every second where these take longer.
             By default a bar shows in a terminal or notebook once two seconds have passed; False shows nothing.
     """
-    require(is_count(members), "members", "be a whole number of at least 1", members)
+    require(is_count(members) and members <= _MOST_MEMBERS, "members",
+            f"be a whole number of at least 1, and at most {_MOST_MEMBERS}", repr(members)[:100])  # fmt: skip
+    _check_seeds([seed])
     if condition_column is not None:
         data = table_of(data, condition_column, columns)
     require(condition_column is not None or columns is None, "columns", "come with condition_column", columns)
@@ -125,8 +130,11 @@ def fit_many(
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
     require(is_count(checkpoint_every), "checkpoint_every",
             "be a whole number of at least 1", checkpoint_every)  # fmt: skip
-    require(seconds is None or seconds >= 0, "seconds", "be at least 0, or None", seconds)
-    require(checkpoint_seconds > 0, "checkpoint_seconds", "be positive", checkpoint_seconds)
+    _check_seeds(seeds)
+    require(seconds is None or (is_number(seconds) and seconds >= 0), "seconds",
+            "be at least 0, or None", repr(seconds)[:100])  # fmt: skip
+    require(is_number(checkpoint_seconds) and checkpoint_seconds > 0, "checkpoint_seconds",
+            "be positive", repr(checkpoint_seconds)[:100])  # fmt: skip
     if checkpoint is not None:
         checkpoint = check_file(with_suffix(checkpoint), (".safetensors",))
     recipe = _recipe(recipe, options)
@@ -134,11 +142,38 @@ def fit_many(
     with _whatever_the_caller_is_in(where), reporting(progress, "training") as report:
         pools = stack_pools(datasets, recipe.standardise)
         warn_of_scales(pools, recipe)
+        _check_memory(pools, recipe, where)
         trainer = Trainer(pools, seeds, recipe, where)
         keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
         keeper.resume(trainer)
         _train(trainer, keeper, _Pace(checkpoint_every, checkpoint_seconds, seconds), report)
         return _families(trainer, pools)
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+        require(whole, "seed", "be a whole number", repr(seed)[:100])
+
+
+def _check_memory(pools: Pools, recipe: Recipe, device: torch.device) -> None:
+    """Refuse networks that the machine cannot hold, with Adam's moments, gradients and one batch's activations."""
+    models, conditions = pools.sizes.shape
+    separate = recipe.model == "separate"
+    inputs = 1 + pools.dim + (0 if separate else conditions)
+    weights = recipe.width * (inputs + pools.dim + (recipe.depth - 1) * recipe.width)
+    batch = recipe.batch * (2 * recipe.depth * recipe.width + PAGE * (pools.dim + 2))
+    needed = 4 * models * (conditions if separate else 1) * (4 * weights + batch)
+    there = _memory(device)
+    require(needed < there, "a training", f"fit into the {there / 1e9:.3g} GB of {device}",
+            f"{needed / 1e9:.3g} GB of networks and batches", "Lower width, depth, batch or members.")  # fmt: skip
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of memory in all."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from polyscore.errors import is_count, require
+import numpy as np
+
+from polyscore.errors import is_count, is_number, require
 from polyscore.nn.mlp import ACTIVATIONS
 from polyscore.schedules import VP, Schedule, from_dict
 
@@ -43,16 +45,20 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require(self.model in MODELS, "model", f"be one of {', '.join(MODELS)}", repr(self.model))
-        require(
-            self.activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)
-        )
+        known = isinstance(self.activation, str) and self.activation in ACTIVATIONS
+        require(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)[:100])
         for name in ("steps", "batch", "width", "depth"):
             value: int = getattr(self, name)
             require(is_count(value), name, "be a whole number of at least 1", repr(value))
             object.__setattr__(self, name, int(value))
         require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
-        require(0 < self.learning_rate < math.inf, "learning_rate", "be positive", self.learning_rate)
-        require(self.ema is None or 0 < self.ema < 1, "ema", "be a decay in (0, 1), or None", self.ema)
+        rate, ema = self.learning_rate, self.ema
+        require(is_number(rate) and 0 < rate < math.inf, "learning_rate", "be positive", repr(rate)[:100])
+        require(
+            ema is None or (is_number(ema) and 0 < ema < 1), "ema", "be a decay in (0, 1), or None", repr(ema)[:100]
+        )
+        require(isinstance(self.standardise, (bool, np.bool_)), "standardise", "be True or False",
+                repr(self.standardise)[:100])  # fmt: skip
         # NumPy's numbers are welcome, but files hold Python's.
         object.__setattr__(self, "learning_rate", float(self.learning_rate))
         object.__setattr__(self, "standardise", bool(self.standardise))
