@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":  # a module; the others are names from one
+        return importlib.import_module("polyscore.plots")
     if name not in _NAMES:
         raise AttributeError(f"module 'polyscore' has no attribute {name!r}")
     return getattr(importlib.import_module(f"polyscore.{_NAMES[name]}"), name)

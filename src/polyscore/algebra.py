@@ -5,11 +5,16 @@ and at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a
 eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
 
     residual = (1 - W) <u, S> + (eta^2 / 2) (|S|^2 - sum_a w_a |s_a|^2),        W = sum_a w_a.
+
+Members may live in standardised coordinates, x = (y - shift) / scale of the data y. Outside, everything is in the
+data's units: at noise level t a point means y = shift + scale x_t, so a score is that in x over scale, a log-density
+that in x less log prod scale, and the residual, a rate, the same number. Samplers compute in x (`standard_scores`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,18 +22,33 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from polyscore.checkpoints import Checkpoint, write_checkpoint
+from polyscore.checkpoints import Checkpoint, with_suffix, write_checkpoint
+from polyscore.devices import without_autocast
 from polyscore.distributions import Distribution
 from polyscore.distributions.learned import (
     Ensemble,
     Learned,
+    ModelError,
     Units,
     common_networks,
     common_units,
     network_conditions,
+    per_unit,
+    standard_score,
+    standardise,
 )
-from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
+from polyscore.errors import (
+    ArgumentError,
+    CompositionError,
+    PolyscoreError,
+    ScoreError,
+    UnknownConditionError,
+    check_conditions,
+    require,
+    warn,
+)
 from polyscore.expressions import parse_exponents, quoted, unknown_condition
+from polyscore.outputs import check_model
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
@@ -36,7 +56,11 @@ from polyscore.validity import Validity, composition_validity
 
 @runtime_checkable
 class ScoreModel(Protocol):
-    """Anything that gives a score at (x, t): the learned members of a family."""
+    """Anything that gives a score at (x, t): the learned members of a family.
+
+    Where the family has units, x is standardised; a model that speaks the data's units itself offers
+    `standard_score(x, t)` beside it, as `Ensemble` does.
+    """
 
     event: tuple[int, ...]
 
@@ -46,6 +70,9 @@ class ScoreModel(Protocol):
 
 Member = Distribution | ScoreModel
 
+BASES = ("control", "ctrl", "base")  # what people call the condition that the others are compared with
+_MOST_SHOWN, _MOST_FACTORS = 12, 24  # conditions and factors in a repr
+
 
 class Family(Mapping[str, "Composition"]):
     """Conditions that share an event shape and a noise schedule.
@@ -53,9 +80,10 @@ class Family(Mapping[str, "Composition"]):
     Args:
         members: from condition to a closed-form `Distribution` or a score model.
         schedule: of all members; `VP()` by default, or the one that learned members were trained with.
-        units: (shift, scale), each `(d,)`, when the members live in standardised coordinates (x - shift) / scale. A
-            change of coordinates common to all conditions commutes with composing them, so scores stay standardised
-            and samplers hand out points, and evidence, in the data's own units.
+        units: (shift, scale), each `(d,)`, when the members live in standardised coordinates (y - shift) / scale of
+            the data y. A change of coordinates common to all conditions commutes with composing them, so samplers
+            compute there, and everything handed in or out is in the data's own units.
+        variables: names of the coordinates, in order, for files and pictures; x1, x2, ... by default.
     """
 
     def __init__(
@@ -63,6 +91,7 @@ class Family(Mapping[str, "Composition"]):
         members: Mapping[str, Member],
         schedule: Schedule | None = None,
         units: Units | None = None,
+        variables: Sequence[str] | None = None,
     ) -> None:
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
@@ -77,11 +106,40 @@ class Family(Mapping[str, "Composition"]):
         self.schedule = self._common_schedule(schedule)
         self.event = self._common_event()
         self.units = self._common_units(units)
+        self.names = () if variables is None else self._checked_names(variables)  # as given
         self.training: dict[str, Any] = {}  # how learned members came to be; travels with them in files
 
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the coordinates of a flat point."""
+        return self.names or tuple(f"x{k + 1}" for k in range(math.prod(self.event)))
+
     def restore(self, x: Tensor) -> Tensor:
-        """Return points in the data's own units."""
-        return x if self.units is None else x * self.units[1].to(x) + self.units[0].to(x)
+        """Return standardised points in the data's own units."""
+        if self.units is None:
+            return x
+        shift, scale = (part.to(x.device, torch.float64) for part in self.units)
+        return (shift + scale * x.double()).to(x.dtype)
+
+    def standardise(self, y: Tensor) -> Tensor:
+        """Return points of the data in the coordinates in which members live; the inverse of `restore`."""
+        return standardise(y, self.units)
+
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
+        if self.units is None:
+            return
+        shift, scale = (part.double().abs() for part in self.units)
+        limits = torch.finfo(dtype)
+        reach, remedy = (shift + 100 * scale).max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
+        require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
+                f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
+        lost = (limits.eps * shift / scale).max().item()
+        if lost > 1e-2:
+            warn(
+                f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "
+                f"{lost:.2g} of their own deviation. {remedy}"
+            )
 
     @property
     def log_scale(self) -> float:
@@ -117,7 +175,9 @@ class Family(Mapping[str, "Composition"]):
                 f"alike in shape; got {len(self.groups)} networks for {len(self)} members. Save each part by itself."
             )
         indices = {name: column[0].index for name, column in models.items()}
-        return write_checkpoint(path, Checkpoint(networks, indices, self.schedule, self.units, self.training))
+        check_model(with_suffix(path))
+        training = {**self.training, "variables": list(self.names)} if self.names else self.training
+        return write_checkpoint(path, Checkpoint(networks, indices, self.schedule, self.units, training))
 
     @property
     def device(self) -> torch.device:
@@ -134,6 +194,8 @@ class Family(Mapping[str, "Composition"]):
         return [module for module in found if isinstance(module, torch.nn.Module)]
 
     def _common_schedule(self, schedule: Schedule | None) -> Schedule:
+        if schedule is not None and not isinstance(schedule, Schedule):
+            raise CompositionError(f"schedule must be a Schedule, such as ps.VP(); got {str(schedule)[:100]!r}.")
         for name, member in self.members.items():
             own = getattr(member, "schedule", None)
             if own is None:
@@ -155,6 +217,15 @@ class Family(Mapping[str, "Composition"]):
                     "Take the mean and standard deviation of the data, as torch tensors."
                 )
         return common_units(self.members, units)
+
+    def _checked_names(self, variables: Sequence[str]) -> tuple[str, ...]:
+        names, count = tuple(variables), math.prod(self.event)
+        good = not isinstance(variables, str) and all(isinstance(name, str) and name for name in names)
+        if not good or len(set(names)) != len(names) or len(names) != count:
+            raise CompositionError(
+                f"variables must be {count} different names, one a coordinate; got {str(list(names))[:200]}. Name each."
+            )
+        return names
 
     def _common_event(self) -> tuple[int, ...]:
         events = {name: tuple(member.event) for name, member in self.members.items()}
@@ -181,8 +252,26 @@ class Family(Mapping[str, "Composition"]):
     def __contains__(self, name: object) -> bool:
         return name in self.members
 
-    def scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
-        """Return the scores of several conditions at once, `(A, *x.shape)`.
+    def __repr__(self) -> str:
+        names, shown = list(self.members), [f"  {name}: {member!r}" for name, member in self.members.items()]
+        kinds = {line.split(": ", 1)[1] for line in shown}
+        if len(kinds) == 1 and len(shown) > 1:  # one network behind them all: once is enough
+            shown = [f"  {_listed(names)}: {kinds.pop()}"]
+        elif len(shown) > _MOST_SHOWN:
+            shown = [*shown[: _MOST_SHOWN - 1], f"  ... and {len(names) - _MOST_SHOWN + 1} more"]
+        head = f"Family of {len(names)} condition{'s' * (len(names) > 1)}, event {self.event}, {self.schedule}"
+        if self.names:
+            head += f"\n  variables: {_listed(self.names)}"
+        if self.units is not None:
+            head += "\n  standardised; points, scores and densities are in the data's units"
+        return "\n".join([head, *shown])
+
+    def scores(self, y: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
+        """Return the scores of several conditions at once, `(A, *y.shape)`, in the data's units."""
+        return per_unit(self.standard_scores(self.standardise(y), t, conditions), self.units)
+
+    def standard_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
+        """Return the scores of several conditions in the coordinates in which members live, `(A, *x.shape)`.
 
         Members that share a network are evaluated together: it offers `scores(x, t, members)`.
         """
@@ -202,11 +291,25 @@ class Family(Mapping[str, "Composition"]):
         member = self.members[name]
         if isinstance(member, Distribution):
             return member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
-        return member.score(x, t)
+        try:
+            score = standard_score(member, x, t)
+        except ModelError as error:
+            raise ModelError(f"condition {name!r}: {error}") from (error.__cause__ or error)
+        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"condition {name!r} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event "
+                f"{self.event}; got {type(error).__name__}: {str(error)[:500]}. Mend {type(member).__name__}.score."
+            ) from error
+        if not isinstance(score, Tensor) or score.shape != x.shape:
+            got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+            raise ModelError(f"the score of condition {name!r} must be like x, {tuple(x.shape)}; got {got}.")
+        return score
 
     def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
-        """Raise `ScoreError` naming the first condition whose score at (x, t) is not finite."""
-        for name, score in zip(conditions, self.scores(x, t, conditions), strict=True):
+        """Raise `ScoreError` naming the first condition whose score at standardised (x, t) is not finite."""
+        for name, score in zip(conditions, self.standard_scores(x, t, conditions), strict=True):
             bad = int((~score.isfinite()).sum())
             if bad:
                 raise ScoreError(
@@ -224,7 +327,12 @@ class Composition:
                 raise UnknownConditionError(unknown_condition(name, family.members))
         self.family = family
         # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
-        self.exponents = {name: _finite(value) for name, value in exponents.items() if not abs(value) <= 1e-12}
+        self._exponents = {name: _finite(value) for name, value in exponents.items() if not abs(value) <= 1e-12}
+
+    @property
+    def exponents(self) -> dict[str, float]:
+        """w_a by condition; a copy, so that writing into it changes no composition."""
+        return dict(self._exponents)
 
     @property
     def total(self) -> float:
@@ -276,29 +384,30 @@ class Composition:
         return hash((id(self.family), frozenset(self.exponents.items())))
 
     def __repr__(self) -> str:
-        factors = ((quoted(name), value) for name, value in self.exponents.items())
-        return " * ".join(f"{name}^{value:g}" if value != 1 else name for name, value in factors) or "1"
+        factors = [(quoted(name), value) for name, value in self._exponents.items()]
+        shown = [f"{name}^{value:g}" if value != 1 else name for name, value in factors[:_MOST_FACTORS]]
+        more = [f"... ({len(factors)} factors)"] if len(factors) > _MOST_FACTORS else []
+        return " * ".join(shown + more) or "1"
 
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`."""
-        if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
-        self._check_points(x)
-        return self.family.scores(x, self._time(t, x), self.conditions)
+        """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
+        x = self._standard_points(x)
+        return per_unit(self._standard_scores(x, self._time(t, x)), self.family.units)
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return S = sum_a w_a s_a, like x.
 
         Args:
-            x: `(..., *event)`.
+            x: `(..., *event)`, in the data's units: shift + scale x_t where members are standardised.
             t: time in [0, 1], scalar or broadcastable to x's batch shape.
         """
         return combine(self.scores(x, t), list(self.exponents.values()))
 
     def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
-        scores, exponents = self.scores(x, t), list(self.exponents.values())
+        x = self._standard_points(x)
         t = self._time(t, x)
+        scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
         axes = tuple(range(-len(self.event), 0))
         rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, exponents, len(self.event))
         if self.total == 1:
@@ -307,11 +416,22 @@ class Composition:
 
     def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
         """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
-        self._check_points(x)
+        x = self._standard_points(x)
         t = self._time(t, x)
         alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
-        terms = [value * self.distribution(name).log_prob(x, alpha, sigma) for name, value in self.exponents.items()]
-        return torch.stack(terms).sum(0)
+        with without_autocast(x.device):
+            terms = [w * self.distribution(name).log_prob(x, alpha, sigma) for name, w in self.exponents.items()]
+        return torch.stack(terms).sum(0) - self.total * self.family.log_scale
+
+    def _standard_scores(self, x: Tensor, t: Tensor) -> Tensor:
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+        with without_autocast(x.device):
+            return self.family.standard_scores(x, t, self.conditions)
+
+    def _standard_points(self, x: Tensor) -> Tensor:
+        self._check_points(x)
+        return self.family.standardise(x)
 
     def distribution(self, name: str) -> Distribution:
         """Return the closed form behind a condition, or say that it has none."""
@@ -369,12 +489,36 @@ def parse(text: str, family: Family) -> Composition:
     return Composition(family, parse_exponents(text, list(family)))
 
 
-def base_composition(family: Family, base: str = "base") -> Composition:
-    """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for `base`."""
+def base_composition(family: Family, base: str | None = None) -> Composition:
+    """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for the base.
+
+    Args:
+        base: the condition P_0; by default the one that is called control, ctrl or base. The composition's text says
+            which it is.
+    """
+    base = _base_of(family) if base is None else base
     if base not in family:
         raise UnknownConditionError(unknown_condition(base, family.members))
     others = [name for name in family if name != base]
     return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
+
+
+def _base_of(family: Family) -> str:
+    """The one condition that is called like a base, in whatever case."""
+    found = [name for name in family if name.strip().lower() in BASES]
+    if len(found) != 1:
+        among = f"{len(found)} of them: {_listed(found)}" if found else f"the conditions {_listed(list(family))}"
+        raise UnknownConditionError(
+            f"a family must have one condition called {', '.join(BASES[:-1])} or {BASES[-1]} to know its base; got "
+            f"{among}. Name it: base_composition(family, base={(found or list(family))[0]!r})."
+        )
+    return found[0]
+
+
+def _listed(names: Sequence[str], most: int = _MOST_SHOWN) -> str:
+    """Names for a message: the first few, and how many more there are."""
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _finite(value: float) -> float:

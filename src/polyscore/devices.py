@@ -1,6 +1,8 @@
-"""Devices by name, checked before any work."""
+"""Devices by name, checked before any work; and the arithmetic that they are asked for."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -11,7 +13,7 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
     """Return the device if this machine has it, or say what to use."""
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ArgumentError(
             f"{subject} must name a device of this machine; got {str(device)!r}. Use one of {', '.join(_known())}."
         ) from error
@@ -19,3 +21,11 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
 
 def _known() -> list[str]:
     return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which products are computed in the precision of their operands, whatever the caller is in.
+
+    Autocast would compute in half precision what calls itself float32.
+    """
+    return torch.autocast(device.type, enabled=False)

@@ -87,7 +87,7 @@ class ScoreField(Field):
         self.exponents = list(q.exponents.values())
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        scores = self.q.family.scores(x, row(self.times, i), self.q.conditions)
+        scores = self.q.family.standard_scores(x, row(self.times, i), self.q.conditions)
         value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
         return combine(scores, self.exponents), value
 

@@ -1,18 +1,25 @@
 """Small figures in one style: colours that stay apart for every eye (Okabe & Ito 2008), no chart junk.
 
-Figures are built without `pyplot`, so no backend, window or global state is touched; matplotlib loads on first use.
+`scatter` and `density` compare samples with a target: they return a figure, which a notebook shows, and write it where
+asked. The others are the paper's. Figures are built without `pyplot`, so no backend, window or global state is touched;
+matplotlib loads on first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from polyscore.errors import ArgumentError, require
 from polyscore.files import write_atomically
+from polyscore.outputs import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +40,19 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "figure.facecolor": "white",
 }
+
+
+def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Draw in the house's style, leaving the caller's as it is."""
+
+    @functools.wraps(draw)
+    def inside(*arguments: Any, **options: Any) -> Figure:
+        import matplotlib
+
+        with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+            return draw(*arguments, **options)
+
+    return inside
 
 
 class Panels:
@@ -77,24 +97,225 @@ class Panels:
             image.convert("RGB").quantize(256).save(temporary, optimize=True)
 
 
+@_styled
 def scatter(
-    path: Path | str, panels: Mapping[str, Tensor], colours: Sequence[str] | None = None, title: str = ""
-) -> None:
-    """Save one panel of points a name, all on the same axes: the first two coordinates, or a histogram in one.
+    samples: Any,
+    target: Any = None,
+    *,
+    variables: Sequence[str | int] | None = None,
+    title: str = "",
+    path: Path | str | None = None,
+    force: bool = False,
+) -> Figure:
+    """Draw samples, and a target beside them on the same axes; histograms in one dimension.
 
     Args:
-        panels: from title to points `(n, d)`; at most 3000 of each are drawn.
-        colours: one a panel.
+        samples: a `Run`, points `(n, d)`, or a mapping from title to either: one panel each.
+        target: what they should look like: an exact target or distribution, a run, or points.
+        variables: the two coordinates to show, by name or number; the first two by default, and then said so.
+        path: also write it there, as .png, .pdf or .svg; `force` replaces a file.
+
+    Returns:
+        the figure: a notebook shows it, nothing else does.
     """
-    points = {name: values.detach().cpu().flatten(1) for name, values in panels.items()}
-    centre = torch.cat([values[:, :2] for values in points.values()]).median(0).values
-    reach = 1.05 * max(reach_of(values[:, :2] - centre) for values in points.values())
-    colours = colours or [BLUE] * len(points)
-    side = 4.0 if len(points) == 1 else 2.8
-    with Panels(path, [side] * len(points), side + 0.3, title) as (_, axes):
-        for axis, colour, (name, values) in zip(axes, colours, points.items(), strict=True):
-            scatter_panel(axis, values, colour, reach, centre.tolist())
-            axis.set_title(name)
+    given = samples if isinstance(samples, Mapping) else {"samples": samples}
+    clouds = {name: _cloud(values) for name, values in given.items()}
+    if target is not None:
+        clouds["target"] = _cloud(target, max(len(cloud.points) for cloud in clouds.values()))
+    chosen, labels, note = _coordinates(clouds, variables, 2)
+    place = None if path is None else check_output(path, PICTURES, force)
+    shown = {name: cloud.points[:, chosen] for name, cloud in clouds.items()}
+    centre = torch.cat(list(shown.values())).median(0).values
+    reach = 1.05 * max(reach_of(points - centre) for points in shown.values())
+    side = 4.0 if len(shown) == 1 else 2.9
+    figure, axes = _figure([side] * len(shown), side + 0.4, "\n".join(filter(None, (plain(title), note))))
+    for axis, (name, points) in zip(axes, shown.items(), strict=True):
+        scatter_panel(axis, points, GREEN if name == "target" else BLUE, reach, centre.tolist())
+        axis.set_title(plain(name))
+        _name_axes(axis, labels)
+        _stretch(axis, list(shown.values()), centre)
+    return _written(figure, place)
+
+
+@_styled
+def density(
+    samples: Any,
+    target: Any = None,
+    *,
+    variables: Sequence[str | int] | None = None,
+    title: str = "",
+    path: Path | str | None = None,
+    force: bool = False,
+) -> Figure:
+    """Draw the density of each variable, samples filled and the target as a line; in the plane, its contours too.
+
+    Args:
+        samples: a `Run`, or points `(n, d)`.
+        target: an exact target or distribution, a run, or points. One with `log_prob` is drawn exactly in one
+            dimension, and in two by the regions that hold 50 and 95 % of it; else its own points are counted.
+        variables: those to show, by name or number; the first six by default, and then said so.
+        path: also write it there, as .png, .pdf or .svg; `force` replaces a file.
+
+    Returns:
+        the figure: a notebook shows it, nothing else does.
+    """
+    clouds = {"samples": _cloud(samples)}
+    if target is not None:
+        clouds["target"] = _cloud(target, max(len(clouds["samples"].points), 5000))
+    chosen, labels, note = _coordinates(clouds, variables, 6)
+    place = None if path is None else check_output(path, PICTURES, force)
+    dim = clouds["samples"].points.shape[1]
+    known = target if hasattr(target, "log_prob") else None
+    plane = dim == 2 and len(chosen) == 2
+    heading = "\n".join(filter(None, (plain(title), note)))
+    figure, axes = _figure([2.9] * (len(chosen) + plane), 3.2, heading)
+    for axis, k, label in zip(axes, chosen, labels, strict=False):
+        _marginal(axis, {name: cloud.points[:, k] for name, cloud in clouds.items()}, known if dim == 1 else None)
+        axis.set_xlabel(label)
+    axes[0].legend()
+    if plane:
+        _plane(axes[-1], clouds["samples"].points[:, chosen], known if chosen == [0, 1] else None)
+        _name_axes(axes[-1], labels)
+        _stretch(axes[-1], [clouds["samples"].points[:, chosen]], clouds["samples"].points[:, chosen].median(0).values)
+    return _written(figure, place)
+
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+@dataclass(frozen=True)
+class _Cloud:
+    """Points `(n, d)` with the names of their coordinates, if they have any."""
+
+    points: Tensor
+    names: tuple[str, ...]
+
+
+def _cloud(source: Any, count: int = 5000) -> _Cloud:
+    """Return what can be drawn of a run, an array, or anything that can be sampled; far from finite points aside."""
+    names = tuple(getattr(source, "variables", ()))
+    if hasattr(source, "samples"):
+        source = source.samples
+    elif callable(getattr(source, "log_prob", None)):
+        source = source.sample(count, seed=0)
+    try:
+        points = torch.as_tensor(source).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"what is drawn must be a run, points (n, d) or a distribution; got {type(source).__name__}."
+        ) from error
+    require(points.ndim >= 2 and points.numel(), "points", "be a matrix (n, d)", f"shape {tuple(points.shape)}")
+    flat = points.flatten(1)
+    finite = flat[flat.isfinite().all(1)]
+    require(len(finite), "points", "be finite", "none that are")
+    return _Cloud(finite, names)
+
+
+def _coordinates(
+    clouds: Mapping[str, _Cloud], variables: Sequence[str | int] | None, most: int
+) -> tuple[list[int], list[str], str]:
+    """Return which coordinates to show, their labels, and what is said where there are more."""
+    dims = {name: cloud.points.shape[1] for name, cloud in clouds.items()}
+    require(len(set(dims.values())) == 1, "all points", "have one dimension", dims)
+    dim = next(iter(dims.values()))
+    names = next((cloud.names for cloud in clouds.values() if cloud.names), tuple(f"x{k + 1}" for k in range(dim)))
+    if variables is None:
+        chosen = list(range(min(dim, most)))
+        note = f"the first {most} of {dim} variables" if dim > most else ""
+    else:
+        require(not isinstance(variables, str) and 1 <= len(variables) <= most, "variables",
+                f"be 1 to {most} names or numbers", repr(variables)[:100])  # fmt: skip
+        chosen, note = [_index(variable, names, dim) for variable in variables], ""
+    return chosen, [plain(names[k]) for k in chosen], note
+
+
+def _index(variable: str | int, names: tuple[str, ...], dim: int) -> int:
+    index = names.index(variable) if variable in names else variable
+    good = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < dim
+    require(good, "a variable", f"be one of {', '.join(names[:12])}, or a number below {dim}", repr(variable)[:100])
+    return int(index)
+
+
+def plain(text: str) -> str:
+    """Return text that matplotlib shows as it is: no formulas, nothing unprintable but line breaks."""
+    kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
+    return kept.replace("\\", "\\\\").replace("$", r"\$") if "$" in kept else kept
+
+
+def _figure(widths: Sequence[float], height: float, title: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure that belongs to no window, with a row of panels."""
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that shows itself in a notebook, whatever backend is there."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    figure = Picture(figsize=(sum(widths), height), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left", va="top")
+    grid = figure.add_gridspec(1, len(widths), width_ratios=list(widths))
+    return figure, [figure.add_subplot(grid[0, k]) for k in range(len(widths))]
+
+
+def _written(figure: Figure, path: Path | None) -> Figure:
+    if path is not None:
+        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=160))
+    return figure
+
+
+def _stretch(axis: Axes, clouds: Sequence[Tensor], centre: Tensor) -> None:
+    """Give each axis its own scale where variables of other units would make a line of the picture."""
+    if len(centre) < 2:
+        return
+    across, up = (1.05 * max(reach_of((points - centre)[:, [k]]) for points in clouds) for k in (0, 1))
+    if max(across, up) > 4 * min(across, up):
+        axis.set_aspect("auto")
+        axis.set_xlim(centre[0].item() - across, centre[0].item() + across)
+        axis.set_ylim(centre[1].item() - up, centre[1].item() + up)
+
+
+def _name_axes(axis: Axes, labels: Sequence[str]) -> None:
+    axis.set_xlabel(labels[0])
+    if len(labels) > 1:
+        axis.set_ylabel(labels[1])
+
+
+def _marginal(axis: Axes, columns: Mapping[str, Tensor], known: Any) -> None:
+    """One variable: samples filled, the target a line, exact where its density is known."""
+    centre = columns["samples"].median()
+    reach = 1.1 * max(reach_of((values - centre)[:, None]) for values in columns.values())
+    span = ((centre - reach).item(), (centre + reach).item())
+    axis.hist(columns["samples"].numpy(), bins=60, range=span, density=True, color=BLUE, alpha=0.5, label="samples")
+    if known is not None:
+        ticks = torch.linspace(*span, 500, dtype=torch.float64)
+        axis.plot(ticks.numpy(), known.log_prob(ticks[:, None]).exp().numpy(), color=ORANGE, label="target")
+    elif "target" in columns:
+        axis.hist(columns["target"].numpy(), bins=60, range=span, density=True, histtype="step", color=ORANGE,
+                  label="target")  # fmt: skip
+    axis.set_xlim(*span)
+    axis.set_yticks([])
+
+
+def _plane(axis: Axes, points: Tensor, known: Any, cells: int = 160) -> None:
+    """Two variables: points, and the regions that hold half and 95 % of a known target."""
+    centre = points.median(0).values
+    reach = 1.1 * reach_of(points - centre)
+    scatter_panel(axis, points, BLUE, reach, centre.tolist())
+    if known is None:
+        return
+    reaches = [1.1 * reach_of((points - centre)[:, [k]]) for k in (0, 1)]
+    ticks = [centre[k] + torch.linspace(-reaches[k], reaches[k], cells, dtype=torch.float64) for k in (0, 1)]
+    across, up = torch.meshgrid(*ticks, indexing="xy")
+    height = known.log_prob(torch.stack([across, up], -1)).exp()
+    ordered = height.flatten().sort(descending=True).values
+    held = ordered.cumsum(0) / ordered.sum()
+    levels = sorted({ordered[int((held < share).sum().clamp_max(len(ordered) - 1))].item() for share in (0.5, 0.95)})
+    if levels[0] > 0:
+        axis.contour(across.numpy(), up.numpy(), height.numpy(), levels=levels, colors=ORANGE, linewidths=1.2)
 
 
 def reach_of(values: Tensor) -> float:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polyscore.errors import OutputError
-from polyscore.files import check_file, write_atomically
-from polyscore.samplers import Run
+from polyscore.files import write_atomically
+from polyscore.outputs import check_output
 
 ENDINGS = (".npz", ".csv", ".parquet")
+Array = np.ndarray[Any, Any]
 
 
-def check_sample_file(path: Path | str) -> Path:
-    """Return `path` if samples can be written there, else raise `OutputError`: call it before sampling."""
-    path = check_file(path, ENDINGS)
+def check_sample_file(path: Path | str, force: bool = False, inputs: Iterable[Path] = ()) -> Path:
+    """Return `path` if samples may be written there, else raise `OutputError`: call it before sampling."""
+    path = check_output(path, ENDINGS, force, inputs)
     missing = [name for name in ("pandas", "pyarrow") if importlib.util.find_spec(name) is None]
     if path.suffix.lower() == ".parquet" and missing:
         raise OutputError(
@@ -30,45 +31,33 @@ def check_sample_file(path: Path | str) -> Path:
     return path
 
 
-def write_samples(path: Path | str, run: Run, about: dict[str, Any]) -> Path:
-    """Write the samples of `run`, and for npz its diagnostics and `about` as JSON; whole or not at all."""
-    path = Path(path)
+def write_samples(
+    path: Path, samples: Array, variables: Sequence[str], others: Mapping[str, Array], about: Mapping[str, Any]
+) -> Path:
+    """Write samples `(n, *event)`, and for npz the other arrays and `about` as JSON; whole or not at all."""
+    rows = samples.reshape(len(samples), -1)
+    names = list(variables) or [f"x{k + 1}" for k in range(rows.shape[1])]
     writers: dict[str, Callable[[Path], None]] = {
-        ".npz": lambda temporary: _write_npz(temporary, run, about),
-        ".csv": lambda temporary: _write_csv(temporary, _rows(run)),
-        ".parquet": lambda temporary: _write_parquet(temporary, _rows(run)),
+        ".npz": lambda temporary: _write_npz(temporary, {"samples": samples, **others}, {**about, "variables": names}),
+        ".csv": lambda temporary: _write_csv(temporary, rows, names),
+        ".parquet": lambda temporary: _write_parquet(temporary, rows, names),
     }
     return write_atomically(path, writers[path.suffix.lower()])
 
 
-def _write_npz(path: Path, run: Run, about: dict[str, Any]) -> None:
+def _write_npz(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            samples=run.samples.cpu().numpy(),
-            log_evidence=run.log_evidence.cpu().numpy(),
-            lowest_ess=run.ess.amin(0).cpu().numpy(),
-            unique_ancestors=run.unique_ancestors.cpu().numpy(),
-            about=np.array(json.dumps(about)),
-        )
+        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
 
 
-def _rows(run: Run) -> np.ndarray:
-    return run.samples.flatten(1).cpu().numpy()
-
-
-def _names(rows: np.ndarray) -> list[str]:
-    return [f"x{k + 1}" for k in range(rows.shape[1])]
-
-
-def _write_csv(path: Path, rows: np.ndarray) -> None:
+def _write_csv(path: Path, rows: Array, names: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(_names(rows))
+        writer.writerow(names)
         writer.writerows([repr(float(value)) for value in row] for row in rows)
 
 
-def _write_parquet(path: Path, rows: np.ndarray) -> None:
+def _write_parquet(path: Path, rows: Array, names: Sequence[str]) -> None:
     import pandas as pd
 
-    pd.DataFrame(rows, columns=_names(rows)).to_parquet(path, index=False)
+    pd.DataFrame(rows, columns=list(names)).to_parquet(path, index=False)

@@ -44,14 +44,14 @@ def test_starting_imports_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["demo", "sample", "theory"])
+@pytest.mark.parametrize("command", ["demo", "fit", "sample", "example", "theory"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     shown = run(command, "--help")
     assert shown.exit_code == 0 and "Example" in shown.stdout
 
 
 def test_sample_writes_npz_plot_and_summary(tmp_path: Path) -> None:
-    result = sample(tmp_path, "a1 * a2 / base")
+    result = sample(tmp_path, "a1 * a2 / base", "--plot", str(tmp_path / "out.png"))
     assert result.exit_code == 0, result.output
     for word in ("lowest ESS", "unique ancestors", "log evidence", "exact -0.5513", "decays in every direction"):
         assert word in result.stdout
@@ -90,7 +90,7 @@ def test_missing_parquet_writer_is_told_with_its_remedy(tmp_path: Path, monkeypa
 
 
 def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
-    small = ["--steps", "20", "-n", "64", "--json", "--out", str(tmp_path / "x.npz")]
+    small = ["--steps", "20", "-n", "64", "--json", "--force", "--out", str(tmp_path / "x.npz")]
     naive = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--naive", "--churn", "0", *small).stdout)
     assert naive["sampler"].startswith("Denoise(steps=20, churn=0.0") and naive["log_evidence"] is None
     published = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--published", "-K", "4", *small).stdout)
@@ -99,7 +99,8 @@ def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
 
 def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("conditions: {a: {kind: gaussian, dim: 1}}")
-    result = run("sample", str(tmp_path / "one.yaml"), "a", *SMALL, "--out", str(tmp_path / "one.npz"))
+    outputs = ["--out", str(tmp_path / "one.npz"), "--plot", str(tmp_path / "one.png")]
+    result = run("sample", str(tmp_path / "one.yaml"), "a", *SMALL, *outputs)
     assert result.exit_code == 0 and (tmp_path / "one.png").exists()
 
 

@@ -135,6 +135,68 @@ def test_base_composition():
         ps.base_composition(family, base="bas")
 
 
+@pytest.mark.parametrize("base", ["control", "ctrl", "base", "Control", "CTRL"])
+def test_the_base_is_found_by_its_usual_names(base):
+    family = ps.Family({name: ps.Gaussian() for name in ("drugA", base, "drugB")})
+    q = ps.base_composition(family)
+    assert q.exponents == {"drugA": 1, "drugB": 1, base: -1}
+    assert f"{base}^-1" in repr(q)  # and it says which
+
+
+@pytest.mark.parametrize("names", [("a1", "a2"), ("control", "base", "a1"), ("a", "baseline")])
+def test_a_base_that_is_missing_or_not_the_only_one_must_be_named(names):
+    family = ps.Family({name: ps.Gaussian() for name in names})
+    with pytest.raises(CompositionError, match=r"control, ctrl or base.*base_composition\(family, base=") as caught:
+        ps.base_composition(family)
+    wrong = [name for name in names if name in ("control", "base")] or names
+    assert all(name in str(caught.value) for name in wrong)
+    assert ps.base_composition(family, base=names[0]).exponents.keys() >= set(names[1:])
+
+
+def test_many_conditions_do_not_flood_the_error():
+    family = ps.Family({f"gene{k}": ps.Gaussian() for k in range(500)})
+    with pytest.raises(CompositionError, match="500 in all") as caught:
+        ps.base_composition(family)
+    assert len(str(caught.value)) < 600
+
+
+def one_screen(thing, *words):
+    text = repr(thing)
+    assert len(text.splitlines()) <= 24 and len(text) < 2500, text
+    assert all(len(line) < 400 for line in text.splitlines())
+    for word in words:
+        assert word in text, text
+
+
+def test_every_repr_fits_one_screen():
+    wide = ps.Gaussian(mean=torch.arange(50.0), cov=torch.eye(50) + 0.1)
+    one_screen(wide, "50 dimensions", "full covariance", "0 to 49")
+    one_screen(ps.Gaussian(cov=2.0, dim=1000), "1000 dimensions", "diagonal", "2 in all")
+    one_screen(ps.Mixture(torch.randn(200, 30), 0.5), "200 components", "30 dimensions")
+    one_screen(ps.Gaussian(cov=[1, 2]), "Gaussian(mean=[0.0, 0.0], cov=[[1.0, 0.0], [0.0, 2.0]])")
+    model = ps.Learned(lambda x, t: x, (50,), ps.VP())
+    one_screen(model, "Learned", "(50,)", "eps", "VP")
+    one_screen(ps.Ensemble([model] * 9), "Ensemble of 9", "Learned")
+    some = ps.Family({"control": wide, "drug": wide, "other": model}, variables=[f"g{k}" for k in range(50)])
+    one_screen(some, "3 conditions", "(50,)", "VP", "control: Gaussian in 50", "other: Learned", "g0, g1", "50 in all")
+    many = ps.Family({f"gene{k}": ps.Gaussian(cov=1 + k) for k in range(3000)})
+    one_screen(many, "3000 conditions", "gene0", "more")
+    product = ps.Composition(many, dict.fromkeys(many, 0.5))
+    one_screen(product, "gene0^0.5", "3000 factors")
+    one_screen(ps.exact(many["gene1"] * many["gene2"]), "gene1 * gene2", "closed form")
+    run = ps.FeynmanKac(particles=2, steps=20).sample(many["gene1"], 100)
+    one_screen(run, "100 swarms of 2", "x1", "log evidence", "closed form")
+    one_screen(ps.Denoise(steps=50).sample(some["drug"], 3), "g5", "50 variables", "no weights")
+
+
+def test_variables_are_names_one_a_coordinate():
+    assert ps.Family({"a": ps.Gaussian(dim=3)}).variables == ("x1", "x2", "x3")
+    assert ps.Family({"a": ps.Gaussian()}, variables=["u", "v"]).variables == ("u", "v")
+    for bad in (["u"], ["u", "u"], ["u", ""], ["u", 3], "uv"):
+        with pytest.raises(CompositionError, match="variables must be 2 different names"):
+            ps.Family({"a": ps.Gaussian()}, variables=bad)
+
+
 def test_a_composition_is_immutable_under_the_operators():
     q = P["a"] * P["b"]
     before = dict(q.exponents)

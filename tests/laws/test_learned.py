@@ -309,8 +309,68 @@ def test_a_model_of_the_wrong_shape_is_told_so(model):
 def test_a_model_that_returns_no_tensor_is_told_so():
     """diffusers' own U-Nets return an object with `.sample`: the commonest mistake of all."""
     learned = ps.Learned(lambda x, t: (x,), (2,), ps.VP())
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match=r"must return a tensor; got tuple.*\.sample, or \[0\]"):
         learned.score(torch.zeros(4, 2), torch.tensor(0.5))
+
+
+def _fails(x, t):
+    return x @ torch.ones(3, 3).to(x)
+
+
+class _Odd:
+    """A score model of one's own that answers in another shape."""
+
+    event, schedule = (2,), ps.VP()
+
+    def score(self, x, t):
+        return x[..., :1] if self.cut else {}["nothing"]
+
+    def __init__(self, cut):
+        self.cut = cut
+
+
+def test_a_model_that_fails_is_named_with_what_it_was_given():
+    p = ps.Family({"fine": ps.Gaussian(), "broken": ps.Learned(_fails, (2,), ps.VP())})
+    parts = ["condition 'broken'", r"x \(4, 2\) torch.float32", r"t \(4,\)", r"event \(2,\)", "RuntimeError"]
+    for ask in (
+        lambda: (p["fine"] * p["broken"]).score(torch.zeros(4, 2), 0.5),
+        lambda: p["broken"].residual(torch.zeros(4, 2), 0.5),
+        lambda: ps.Denoise(steps=2).sample(p["broken"], 4),
+    ):
+        with pytest.raises(CompositionError, match=".*".join(parts)) as caught:
+            ask()
+        assert type(caught.value.__cause__) is RuntimeError
+    inside = ps.Family({"several": ps.Ensemble([ps.Learned(_fails, (2,), ps.VP())])})
+    with pytest.raises(CompositionError, match="condition 'several'") as caught:
+        inside["several"].score(torch.zeros(4, 2), 0.5)
+    assert type(caught.value.__cause__) is RuntimeError
+    for model in (lambda x, t: x[:, :1], lambda x, t: (x,)):  # no exception of its own: the shape is the news
+        wrong = ps.Family({"thin": ps.Learned(model, (2,), ps.VP())})
+        with pytest.raises(CompositionError, match=r"condition 'thin': a model must return a tensor.*\(4, 2\)"):
+            wrong["thin"].score(torch.zeros(4, 2), 0.5)
+    for cut, kind in ((False, KeyError), (True, type(None))):
+        with pytest.raises(CompositionError, match="condition 'odd'") as caught:
+            ps.Family({"odd": _Odd(cut)})["odd"].score(torch.zeros(4, 2), 0.5)
+        assert type(caught.value.__cause__) is kind
+
+
+def test_memory_that_runs_out_inside_a_model_stays_what_it_is():
+    """Samplers halve their chunks on it."""
+
+    def hungry(x, t):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        ps.Family({"a": ps.Learned(hungry, (2,), ps.VP())})["a"].score(torch.zeros(4, 2), 0.5)
+
+
+def test_a_long_complaint_of_a_model_is_cut():
+    def verbose(x, t):
+        raise RuntimeError("no " * 10_000)
+
+    with pytest.raises(CompositionError) as caught:
+        ps.Family({"a": ps.Learned(verbose, (2,), ps.VP())})["a"].score(torch.zeros(4, 2), 0.5)
+    assert len(str(caught.value)) < 1500
 
 
 def test_bad_arguments_of_learned():
@@ -368,10 +428,10 @@ def test_an_ensemble_joins_a_family_and_nests():
 
 
 def test_an_ensemble_needs_members_of_one_shape():
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match="at least one model"):
         ps.Ensemble([])
     one, two = (ps.Learned(lambda x, t: x, (dim,), ps.VP()) for dim in (2, 3))
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match=r"one shape; got \[\(2,\), \(3,\)\]"):
         ps.Ensemble([one, two])
 
 

@@ -87,9 +87,9 @@ def test_evidence_that_cannot_be_is_told():
         return ps.Learned(score, (2,), schedule, "score")
 
     p = ps.Family({"a": model(1.0), "b": model(-1.0)})
-    run, messages, _ = told(ps.FeynmanKac(8), p["a"] ** 1.5 * p["b"] ** -0.5)
+    run, _, _ = told(ps.FeynmanKac(8), p["a"] ** 1.5 * p["b"] ** -0.5)
     assert run.possible_log_evidence == (0, math.inf) and run.total_log_evidence > 0
-    run, messages, _ = told(ps.FeynmanKac(8), p["a"] ** 0.5 * p["b"] ** 0.5)
+    run, _, _ = told(ps.FeynmanKac(8), p["a"] ** 0.5 * p["b"] ** 0.5)
     low, high = run.possible_log_evidence
     assert (low, high) == (-math.inf, 0)
     impossible = dataclasses.replace(run, log_evidence=torch.full_like(run.log_evidence, 0.5))

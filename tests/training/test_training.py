@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import nn
 
 import polyscore as ps
-from polyscore.errors import PolyscoreError
+from polyscore.errors import DegeneracyWarning, PolyscoreError
 from polyscore.training.fit import DivergenceError
 from polyscore.training.pools import stack_pools
 from polyscore.training.trainer import Trainer
@@ -78,8 +78,8 @@ def test_stacked_training_is_one_by_one(model):
 
 def test_a_separate_condition_does_not_know_the_others():
     both = data(1)
-    alone = fit({"c1": both["c1"]}, model="separate", steps=60)
-    among = fit(both, model="separate", steps=60)
+    alone = fit({"c1": both["c1"]}, model="separate", steps=60, standardise=False)  # units are common to all
+    among = fit(both, model="separate", steps=60, standardise=False)
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(alone["c1"].score(x, 0.3), among["c1"].score(x, 0.3), rtol=1e-4, atol=1e-4)
 
@@ -148,12 +148,12 @@ def test_batches_come_from_the_right_pools(model):
     assert len({batch_at(trainer, step)[2].flatten()[0].item() for step in range(0, 2000, 25)}) == 80
 
 
-def test_the_papers_recipe_is_the_default():
+def test_the_papers_recipe_is_the_default_on_standardised_data():
     recipe = ps.Recipe()
     assert (recipe.model, recipe.steps, recipe.batch, recipe.learning_rate) == ("conditional", 20_000, 512, 2e-4)
     assert (recipe.width, recipe.depth, recipe.activation) == (512, 4, "silu")
     assert recipe.schedule == ps.VP(0.1, 20.0)
-    assert not recipe.standardise
+    assert recipe.standardise  # the paper's data need none; others' do, and nothing outside shows it
     assert recipe.ema is None
     pools = stack_pools([dict.fromkeys("abc", np.zeros((4, 2)))], False)
     trainer = Trainer(pools, [0], recipe, torch.device("cpu"))
@@ -165,7 +165,7 @@ def test_the_papers_recipe_is_the_default():
 @models
 def test_the_average_of_weights_is_a_hand_loop(model):
     recipe = ps.Recipe(model=model, steps=20, ema=0.8, **SMALL)
-    trainer = Trainer(stack_pools([data(6)], False), [2], recipe, torch.device("cpu"))
+    trainer = Trainer(stack_pools([data(6)], True), [2], recipe, torch.device("cpu"))
     shares = [0.8**age for age in reversed(range(20))]
     average = [torch.zeros_like(p) for p in trainer.network.parameters()]
     for share in shares:
@@ -183,15 +183,15 @@ def test_the_average_of_weights_is_a_hand_loop(model):
 
 @pytest.fixture(scope="module")
 def line():
-    """A model of N(1, 4) in one dimension, and of a shifted, scaled twin that is standardised."""
+    """A model of N(1, 4) in one dimension."""
     rng = np.random.default_rng(0)
     points = 1 + 2 * rng.normal(size=(4000, 1))
     options = {"steps": 2000, "width": 48, "depth": 2, "batch": 256, "learning_rate": 2e-3, "ema": 0.99, "seed": 1}
-    return points, ps.fit({"a": points}, device="cpu", **options), options
+    return points, ps.fit({"a": points}, device="cpu", standardise=False, **options)
 
 
 def test_the_optimum_is_the_analytic_score(line):
-    points, p, _ = line
+    points, p = line
     exact = ps.Gaussian(mean=[float(points.mean())], cov=[float(points.var())])
     schedule = ps.VP()
     x0 = torch.from_numpy(points[:1000]).float()
@@ -211,7 +211,7 @@ def test_standardised_training_speaks_the_datas_units():
     rng = np.random.default_rng(3)
     points = {"a": 1000 + 100 * rng.normal(size=(3000, 2)), "b": 1050 + 80 * rng.normal(size=(3000, 2))}
     options = {"steps": 1500, "width": 48, "depth": 2, "batch": 256, "learning_rate": 2e-3, "seed": 0, "ema": 0.99}
-    p = ps.fit(points, device="cpu", standardise=True, **options)
+    p = ps.fit(points, device="cpu", **options)
     every = np.concatenate([points["a"], points["b"]])
     np.testing.assert_allclose(p.units[0].numpy(), every.mean(0), rtol=1e-5)
     np.testing.assert_allclose(p.units[1].numpy(), every.std(0), rtol=1e-3)
@@ -219,7 +219,7 @@ def test_standardised_training_speaks_the_datas_units():
     # The same training on data standardised by hand: same numbers inside, and outside up to the change of units.
     shift, scale = p.units[0].numpy(), p.units[1].numpy()
     plain = ps.fit(
-        {name: (v.astype(np.float32) - shift) / scale for name, v in points.items()}, device="cpu", **options
+        {name: (v - shift) / scale for name, v in points.items()}, device="cpu", standardise=False, **options
     )
     same(p, plain, exactly=False, rtol=1e-2, atol=1e-3)
     for exponents in ({"a": 1.0}, {"a": 0.5, "b": 0.5}, {"a": 0.6, "b": 0.2}):
@@ -236,8 +236,9 @@ def test_standardised_training_speaks_the_datas_units():
 
 def test_a_constant_column_survives_standardisation():
     points = {"a": np.column_stack([np.random.default_rng(0).normal(size=50), np.full(50, 7.0)])}
-    p = fit(points, standardise=True, steps=5)
-    assert p.units[1][1] == 1
+    with pytest.warns(DegeneracyWarning, match=r"every column should vary; 1 of 2 .* column 1 first.*Leave them out"):
+        p = fit(points, steps=5)
+    assert (p.units[0][1], p.units[1][1]) == (7, 1)
     assert bool(p["a"].score(torch.zeros(3, 2), 0.5).isfinite().all())
 
 
@@ -276,7 +277,8 @@ def test_fit_does_not_touch_its_data():
 def test_progress_is_told():
     seen = []
     fit(data(1), steps=250, progress=lambda *told: seen.append(told))
-    assert [step for step, _, _ in seen] == [100, 200, 250]
+    told = [step for step, _, _ in seen]
+    assert set(told) >= {100, 200, 250} and told == sorted(set(told)) and told[-1] == 250  # more where steps are slow
     assert {steps for _, steps, _ in seen} == {250}
     assert all(math.isfinite(loss) and loss > 0 for _, _, loss in seen)
     seen.clear()
@@ -287,7 +289,7 @@ def test_progress_is_told():
 def test_the_loss_falls():
     seen = []
     fit(data(1, sizes=(200, 200)), steps=400, learning_rate=5e-3, progress=lambda s, n, loss: seen.append(loss))
-    assert seen[-1] < 1.6 < 1.9  # 2 for a network that says nothing; about 1 at the optimum
+    assert seen[-1] < 1.6  # 2 for a network that says nothing; about 1 at the optimum
 
 
 # ---- Ensembles -----------------------------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ def test_pauses_anywhere_change_nothing(tmp_path, model):
     "changed",
     [
         {"seed": 1}, {"learning_rate": 1e-3}, {"width": 32}, {"model": "separate"}, {"ema": 0.9}, {"batch": 20},
-        {"schedule": ps.Cosine()}, {"standardise": True}, {"activation": "relu"}, {"data": data(2)}, {"members": 2},
+        {"schedule": ps.Cosine()}, {"standardise": False}, {"activation": "relu"}, {"data": data(2)}, {"members": 2},
         {"data": data(1, sizes=(60, 36))}, {"data": dict(reversed(data(1).items()))},
         {"data": {"x": data(1)["c0"], "c1": data(1)["c1"]}},
     ],
@@ -416,11 +418,8 @@ def test_pools_that_differ_in_size_alone_are_other_data(tmp_path):
 def test_fewer_steps_than_the_checkpoint_has_are_not_silently_more(tmp_path):
     path = tmp_path / "run.safetensors"
     fit(data(1), steps=60, checkpoint=path)
-    try:
-        shorter = fit(data(1), steps=20, checkpoint=path)
-    except PolyscoreError:
-        return
-    same(shorter, fit(data(1), steps=20))
+    with pytest.raises(PolyscoreError, match=r"is of step 60, steps is 20\. Raise steps"):
+        fit(data(1), steps=20, checkpoint=path)
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
@@ -442,7 +441,7 @@ def test_the_wall_clock_stops_a_training_that_can_go_on(tmp_path):
     same(stopped, fit(data(1), steps=reached))
     more = fit(data(1), steps=reached + 50, checkpoint=path)
     same(more, fit(data(1), steps=reached + 50))
-    assert fit(data(1), steps=150, seconds=0.0).training["steps"] <= 150
+    assert fit(data(1), steps=150, seconds=0.0).training["steps"] == 1
 
 
 def test_a_checkpoint_directory_is_made(tmp_path):
@@ -458,7 +457,7 @@ def test_bad_numbers_name_condition_and_row(bad):
     points = data(1)
     points["c1"][17, 1] = bad
     points["c1"][30, 0] = bad
-    with pytest.raises(PolyscoreError, match=r"'c1'.*2 rows.*row 17"):
+    with pytest.raises(PolyscoreError, match=r"'c1'.*2 rows.*row 17, column 1"):
         fit(points, steps=5)
 
 
@@ -479,8 +478,11 @@ def test_shapes_and_kinds_of_data():
         fit({"a": [["x", "y"], ["z", "w"]]}, steps=5)
     with pytest.raises(PolyscoreError, match=r"'a': 2.*'b': 3"):
         fit({"a": np.zeros((5, 2)), "b": np.zeros((5, 3))}, steps=5)
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match="at least one condition"):
         fit({}, steps=5)
+    for data_ in (np.zeros((5, 2)), [np.zeros((5, 2))], "points.csv", None):
+        with pytest.raises(PolyscoreError, match="data must map conditions to points"):
+            fit(data_, steps=5)
 
 
 @pytest.mark.parametrize("dims", [(2, 3), (1, 3), (3, 1)])
@@ -496,7 +498,7 @@ def test_models_of_different_conditions_do_not_stack():
         fit_many([{"a": np.zeros((5, 2))}, {"b": np.zeros((5, 2))}], [0, 1], steps=2)
     with pytest.raises(PolyscoreError, match="equally many"):
         fit_many([data(1)], [0, 1], steps=2)
-    with pytest.raises(PolyscoreError):
+    with pytest.raises(PolyscoreError, match="datasets must hold at least one"):
         fit_many([], [], steps=2)
 
 
@@ -509,7 +511,13 @@ def test_models_of_different_conditions_do_not_stack():
         ({"learning_rate": math.nan}, "learning_rate"), ({"activation": "swish"}, "swish"), ({"ema": 1.0}, "ema"),
         ({"ema": 0.0}, "ema"), ({"ema": math.nan}, "ema"), ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"checkpoint_every": -5}, "checkpoint_every"), ({"steps": 2.5}, "steps"), ({"width": 8.5}, "width"),
-        ({"members": 1.5}, "members"), ({"learning_rate": math.inf}, "learning_rate"), ({"schedule": "VP"}, "schedule"),
+        ({"members": 1.5}, "members"), ({"members": 10**9}, "members"), ({"seed": 1.7}, "seed"),
+        ({"seed": "a"}, "seed"),
+        ({"seed": True}, "seed"), ({"learning_rate": "fast"}, "learning_rate"), ({"ema": "long"}, "ema"),
+        ({"standardise": "no"}, "standardise"), ({"activation": []}, "activation"), ({"seconds": "a"}, "seconds"),
+        ({"checkpoint_seconds": None}, "checkpoint_seconds"), ({"width": 10**6, "depth": 9}, "fit into the .* GB"),
+        ({"batch": 10**10}, "fit into the .* GB"), ({"depth": 10**9}, "fit into the .* GB"),
+        ({"steps": "many"}, "steps"), ({"learning_rate": math.inf}, "learning_rate"), ({"schedule": "VP"}, "schedule"),
     ],
     ids=str,
 )  # fmt: skip
@@ -520,8 +528,9 @@ def test_bad_options(options, word):
 
 def test_a_bad_condition_name_is_refused_before_the_training():
     told = []
-    with pytest.raises(PolyscoreError):
-        fit({'say "hi"': np.zeros((5, 2))}, steps=100, progress=lambda *_: told.append(1))
+    for name in ('say "hi"', "", 3, None):
+        with pytest.raises(PolyscoreError, match="a condition must be a non-empty string"):
+            fit({name: np.ones((5, 2))}, steps=100, progress=lambda *_: told.append(1))
     assert not told
 
 
@@ -569,16 +578,15 @@ def test_a_checkpoint_written_at_the_moment_of_divergence_is_good(tmp_path, monk
 
 
 def test_the_result_of_a_last_step_that_diverges_is_refused():
-    with pytest.raises(DivergenceError):
-        p = fit(data(1), steps=1, learning_rate=1e38)
-        assert bool(p["c0"].score(torch.ones(2, 2), 0.5).isfinite().all()), "a family with infinite scores came back"
+    with pytest.raises(DivergenceError, match="by step 1"):
+        fit(data(1), steps=1, learning_rate=1e38)
 
 
 @pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")  # data of 1e30 is warned of, as it should be
 def test_one_diverging_model_is_named_among_many(monkeypatch):
     good, bad = data(1), data(2, scale=1e30)
     with pytest.raises(DivergenceError, match=r"dataset 1 \(seed 0\)"):
-        fit_many([good, bad], [0, 0], steps=100)
+        fit_many([good, bad], [0, 0], steps=100, standardise=False)
 
 
 def test_a_loss_that_explodes_without_becoming_infinite_stops():
@@ -588,7 +596,7 @@ def test_a_loss_that_explodes_without_becoming_infinite_stops():
 
 @pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
 def test_large_data_alone_is_no_divergence():
-    assert fit(data(1, scale=1e4), steps=100, learning_rate=1e-4).training["steps"] == 100
+    assert fit(data(1, scale=1e4), steps=100, learning_rate=1e-4, standardise=False).training["steps"] == 100
 
 
 @pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
@@ -596,7 +604,7 @@ def test_a_diverging_condition_is_named():
     bad = data(2)
     bad["c1"] = bad["c1"] * 1e30
     with pytest.raises(DivergenceError, match=r"dataset 1 \(seed 4\), condition 'c1'"):
-        fit_many([data(1), bad], [3, 4], steps=100, model="separate")
+        fit_many([data(1), bad], [3, 4], steps=100, model="separate", standardise=False)
 
 
 def test_an_average_of_few_steps_forgets_the_random_start():
@@ -614,10 +622,10 @@ def test_standardising_reaches_beyond_float32(size):
     points = {name: size * values.astype(np.float64) for name, values in data(1).items()}
     p, plain = fit(points, steps=20, standardise=True), fit(data(1), steps=20, standardise=True)
     np.testing.assert_allclose(p.units[1].numpy(), size * plain.units[1].numpy(), rtol=1e-6)
-    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(p["c0"].score(x, 0.4), plain["c0"].score(x, 0.4), rtol=1e-3, atol=1e-4)
+    y = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(size * p["c0"].score(size * y, 0.4), plain["c0"].score(y, 0.4), rtol=1e-3, atol=1e-4)
     with pytest.raises(PolyscoreError, match=r"fit float32.*standardise=True"):
-        fit(points, steps=20)
+        fit(points, steps=20, standardise=False)
 
 
 def test_a_far_offset_is_standardised_exactly():
@@ -644,15 +652,82 @@ def test_data_as_people_have_it():
         same(fit({condition: form(values) for condition, values in points.items()}, steps=5), expected)
 
 
-def test_masked_and_complex_data_are_refused():
+NOT_NUMBERS = {
+    "complex": (lambda v: v + 1j, "complex128.*real and imaginary parts"),
+    "dates": (lambda v: v.astype("datetime64[s]"), r"datetime64\[s\].*Subtract a date"),
+    "durations": (lambda v: v.astype("timedelta64[ms]"), r"timedelta64\[ms\].*unit of time"),
+    "truth": (lambda v: v > 0, "bool.*astype"),
+    "text": (lambda v: v.astype(str), "text"),
+    "bytes": (lambda v: v.astype("S8"), "text"),
+    "objects": (lambda v: v.astype(object), "object"),
+    "with None": (lambda v: [[None, 1.0], *v.tolist()], "object"),
+    "records": (lambda v: np.zeros(5, dtype=[("a", float), ("b", float)]), r"\[\('a'"),
+    "complex tensor": (lambda v: torch.tensor(v + 1j), "complex128"),
+    "truth tensor": (lambda v: torch.tensor(v > 0), r"torch\.bool"),
+}
+
+
+@pytest.mark.parametrize(("form", "word"), NOT_NUMBERS.values(), ids=NOT_NUMBERS)
+def test_what_is_no_number_is_no_data(form, word):
+    """NumPy turns dates, truth values and digits in text into numbers when asked; nobody asked."""
+    points = data(1)
+    with pytest.raises(PolyscoreError, match=f"'c1' must be real numbers; got .*{word}"):
+        fit({**points, "c1": form(points["c1"])}, steps=2)
+
+
+def test_ragged_and_sparse_data_are_refused():
+    points = data(1)
+    for values in ([[1.0, 2.0], [3.0]], torch.tensor(points["c1"]).to_sparse(), "points.csv"):
+        with pytest.raises(PolyscoreError, match="'c1' must be"):
+            fit({**points, "c1": values}, steps=2)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, np.int8, np.uint16, np.int64])
+def test_every_kind_of_number_is_a_number(kind):
+    points = {name: np.round(10 * values) + 50 for name, values in data(1).items()}
+    same(fit({name: values.astype(kind) for name, values in points.items()}, steps=3), fit(points, steps=3))
+    half = {name: torch.tensor(values).to(torch.bfloat16) for name, values in points.items()}
+    same(fit(half, steps=3), fit({name: values.float().numpy() for name, values in half.items()}, steps=3))
+
+
+def test_whole_numbers_beyond_float32_keep_their_differences():
+    """2**24 + 1 is no float32; standardised in float64 its neighbours stay apart."""
+    points = {"c0": 2**40 + np.arange(500, dtype=np.int64)[:, None]}
+    p = fit(points, steps=3)
+    assert p.units[1].item() == pytest.approx(np.arange(500).std(ddof=1), rel=1e-6)
+    same(p, fit({"c0": np.arange(500.0)[:, None]}, steps=3))
+
+
+def test_frames_and_series(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    points = data(1)
+    frames = {name: pandas.DataFrame(values, columns=["height", "width"]) for name, values in points.items()}
+    p = fit(frames, steps=3)
+    same(p, fit(points, steps=3))
+    assert p.variables == ("height", "width")
+    back = ps.load(p.save(tmp_path / "model"))
+    assert back.variables == ("height", "width") and back.training == p.training
+    assert fit(points, steps=3).variables == ("x1", "x2")
+    turned = {**frames, "c1": frames["c1"][["width", "height"]]}
+    with pytest.raises(PolyscoreError, match=r"same columns in one order.*'c1' has width, height"):
+        fit(turned, steps=3)
+    nullable = frames["c1"].astype("Float64")
+    nullable.iloc[4, 1] = pandas.NA
+    with pytest.raises(PolyscoreError, match=r"'c1' must be finite.*row 4, column 'width'"):
+        fit({**frames, "c1": nullable}, steps=3)
+    for other in (frames["c1"].assign(width="a"), frames["c1"].assign(width=pandas.Timestamp("2020-01-01"))):
+        with pytest.raises(PolyscoreError, match=r"'c1' must hold numbers in every column; got .* in 'width'"):
+            fit({**frames, "c1": other}, steps=3)
+    with pytest.raises(PolyscoreError, match=r"'c1' must be a matrix.*data\[:, None\]"):
+        fit({**frames, "c1": frames["c1"]["width"]}, steps=3)
+
+
+def test_masked_entries_are_missing_ones():
     points = data(1)
     masked = np.ma.masked_array(points["c1"], mask=False)
     masked[3, 1] = np.ma.masked
-    with pytest.raises(PolyscoreError, match=r"'c1' must be finite.*row 3"):
+    with pytest.raises(PolyscoreError, match=r"'c1' must be finite.*row 3, column 1"):
         fit({**points, "c1": masked}, steps=2)
-    for values in (points["c1"] + 1j, torch.tensor(points["c1"] + 1j)):
-        with pytest.raises(PolyscoreError, match="'c1' must be real numbers"):
-            fit({**points, "c1": values}, steps=2)
 
 
 def test_a_bad_row_names_its_dataset():
@@ -685,21 +760,51 @@ def test_the_clock_is_looked_at_every_step(monkeypatch):
     assert fit(data(1), steps=300, seconds=5).training["steps"] == 6
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+MODES = {
+    "no grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "device": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_training_inside_any_mode(mode):
+    points = {name: torch.tensor(values) for name, values in data(1).items()}
+    expected = fit(data(1), steps=5)
     with mode():
-        inside = fit({name: torch.tensor(values) for name, values in data(1).items()}, steps=5)
-    same(inside, fit(data(1), steps=5))
+        inside = fit(points, steps=5)
+    same(inside, expected)
     assert ps.Denoise(steps=2).sample(inside["c0"], 3).samples.shape == (3, 2)
 
 
-def test_another_default_dtype_changes_nothing():
+def test_another_default_dtype_or_device_changes_nothing():
     expected = fit(data(1), steps=5)
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     try:
         same(fit(data(1), steps=5), expected)
     finally:
         torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
+def test_scores_do_not_feel_autocast():
+    """Half precision is no float32, whoever asks: networks, closed forms and what is composed of them."""
+    p = fit(data(1), steps=20)
+    closed = ps.Family({"c0": ps.Gaussian(cov=[[2.0, 0.7], [0.7, 1.0]]), "c1": ps.Mixture([[0.0, 1.0], [1.0, 0.0]])})
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    for family in (p, closed):
+        q = family["c0"] * family["c1"] ** 0.5
+        plain = q.score(x, 0.3), q.residual(x, 0.3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = q.score(x, 0.3), q.residual(x, 0.3)
+        for one, other in zip(plain, inside, strict=True):
+            assert torch.equal(one, other) and other.dtype == torch.float32
+    member = p.members["c0"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = member.score(x, 0.3)
+    assert torch.equal(inside, member.score(x, 0.3))
 
 
 def test_threads_leave_the_processs_settings_alone():

@@ -9,6 +9,8 @@ import typer
 from polyscore import __version__
 from polyscore.cli import paper, store
 from polyscore.cli.demo import command as demo
+from polyscore.cli.example import command as example
+from polyscore.cli.fit import command as fit
 from polyscore.cli.sample import command as sample
 from polyscore.cli.theory import command as theory
 
@@ -16,9 +18,12 @@ _EPILOG = """**Examples**
 
 `polyscore demo` — the paper's Figure 1 and analytic columns, recomputed beside the published values
 
-`polyscore sample examples/family.yaml "a1 * a2 / base" -n 5000 -K 16 --out samples.npz`
+`polyscore example > family.yaml` — a family to begin with
 
-`polyscore sample examples/family.yaml "(a1 * a2)^0.5" --naive --churn 0 --json`
+`polyscore sample family.yaml "a1 * a2 / base" -n 5000 -K 16 --out samples.npz --plot samples.png`
+
+`polyscore fit cells.csv --condition-column condition --out RUN` — your own data; then
+`polyscore sample RUN "drugA * drugB / control" -o out.csv`
 
 `polyscore theory --out runs/theory` — the paper's theorems, predicted and simulated side by side
 
@@ -37,7 +42,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo)
+app.command("fit")(fit)
 app.command("sample")(sample)
+app.command("example")(example)
 app.command("theory")(theory)
 app.add_typer(paper.app, name="paper")
 app.add_typer(store.app, name="store")

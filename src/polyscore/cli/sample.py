@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,11 @@ import typer
 from polyscore.cli import show
 
 if TYPE_CHECKING:
-    from polyscore.algebra import Composition
+    from polyscore.algebra import Composition, Family
     from polyscore.samplers import Denoise, FeynmanKac, Run
 
 _HELP = {
-    "family": "YAML file with `conditions:` (see examples/family.yaml).",
+    "family": "A YAML family file (`polyscore example` prints one), or what `polyscore fit` wrote.",
     "expression": "Such as 'a1 * a2 / base' or '(a1 * a2)^0.5'.",
     "K": "Particles a swarm; 1 is plain denoising.",
     "churn": "1 is the SDE (the default), 0 the ODE.",
@@ -25,7 +26,8 @@ _HELP = {
     "published": "The paper's sampler to the letter.",
     "naive": "Add scores, no correction.",
     "out": "Samples, by ending: .npz, .csv or .parquet.",
-    "plot": "Scatter of the first two coordinates; beside --out by default.",
+    "plot": "Also draw the samples: .png, .pdf or .svg.",
+    "force": "Replace files that are there.",
 }
 
 
@@ -44,7 +46,7 @@ class Options:
 
 
 def command(
-    family: Annotated[Path, typer.Argument(help=_HELP["family"], metavar="FAMILY.yaml")],
+    family: Annotated[Path, typer.Argument(help=_HELP["family"], metavar="FAMILY.yaml|RUN")],
     expression: Annotated[str, typer.Argument(help=_HELP["expression"])],
     n: Annotated[int, typer.Option("-n", help="Samples.")] = 5000,
     particles: Annotated[int | None, typer.Option("-K", "--particles", help=_HELP["K"], show_default="16")] = None,
@@ -59,35 +61,61 @@ def command(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the CPU by default.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"])] = Path("samples.npz"),
     plot: Annotated[Path | None, typer.Option(help=_HELP["plot"])] = None,
+    force: Annotated[bool, typer.Option("--force", help=_HELP["force"])] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Sample a composition and say how far to believe it: ESS, ancestors, evidence, validity.
 
     Examples:
 
-    `polyscore sample examples/family.yaml "a1 * a2 / base" -n 5000 -K 16 --out samples.npz`
+    `polyscore example > family.yaml`
 
-    `polyscore sample examples/family.yaml "a1 * a2 / base" --naive --churn 0 --out ode.csv`
+    `polyscore sample family.yaml "a1 * a2 / base" -n 5000 -K 16 --out samples.npz --plot samples.png`
+
+    `polyscore sample RUN "drugA * drugB / control" -o out.csv` — RUN as written by `polyscore fit`
     """
     options = Options(particles, steps, churn, clip, resampling, threshold, published, naive)
     with show.clean() as warned, show.progress("loading", quiet=as_json) as report:
         from polyscore.algebra import parse
-        from polyscore.family_file import load_family
-        from polyscore.files import check_file
-        from polyscore.sample_file import check_sample_file, write_samples
+        from polyscore.outputs import check_output
+        from polyscore.sample_file import check_sample_file
 
-        target, picture = check_sample_file(out), check_file(plot or out.with_suffix(".png"), (".png", ".pdf", ".svg"))
-        q, sampler = parse(expression, load_family(family)), make_sampler(options)
         show.require_device(device)
+        source = source_of(family)
+        target = check_sample_file(out, force, source.files)
+        picture = check_output(plot, (".png", ".pdf", ".svg"), force, source.files) if plot else None
+        q, sampler = parse(expression, source.load(device)), make_sampler(options)
         run = sampler.sample(q, n, seed, device=device, progress=lambda done, steps: report(done, steps, "sampling"))
         summary = summarise(q, run) | {"sampler": repr(sampler), "seed": seed, "expression": expression}
-        write_samples(target, run, summary)
-        _plot(picture, run, q, sampler)
-        summary |= {"warnings": warned, "files": [str(target), str(picture)]}
+        run.save(target, force=force, about=summary)
+        if picture:
+            _plot(picture, run, q, sampler)
+        summary |= {"warnings": warned, "files": [str(path) for path in (target, picture) if path]}
     if as_json:
         show.write_json(summary)
     else:
         _show(summary)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a family comes from: the files that are read, and how."""
+
+    files: list[Path]
+    load: Callable[[str | None], Family]
+
+
+def source_of(path: Path) -> Source:
+    """Return how to read a family: a model where there is one by that name, else YAML."""
+    from polyscore.checkpoints import with_suffix
+    from polyscore.family_file import load_family
+    from polyscore.training.families import load, model_file
+
+    beside = with_suffix(path)
+    if path.is_dir() or path.suffix == ".safetensors" or (beside.is_file() and path.suffix in ("", ".json")):
+        model = with_suffix(model_file(path))
+        return Source([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
+    return Source([path], lambda device: load_family(path))
 
 
 def make_sampler(options: Options) -> FeynmanKac | Denoise:
@@ -125,7 +153,7 @@ def _refuse(given: dict[str, Any], mode: str, allowed: tuple[str, ...]) -> None:
 def summarise(q: Composition, run: Run) -> dict[str, Any]:
     """Return what a reader needs to judge a run, JSON-ready."""
     particles = run.log_weights.shape[1]
-    lowest, ancestors = run.ess.amin(0).float(), run.unique_ancestors.float()
+    lowest, ancestors = run.lowest_ess.float(), run.unique_ancestors.float()
     return {
         "exponents": q.exponents,
         "total": q.total,
@@ -155,11 +183,12 @@ def _exact_evidence(q: Composition) -> float | None:
 def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
     from polyscore import plots
 
-    plots.scatter(path, {f"{q!r}\n{type(sampler).__name__}, {len(run.samples)} samples": run.samples})
+    plots.scatter({f"{type(sampler).__name__}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True)
 
 
 def _show(summary: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     number = "{:.4g}".format
     lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
@@ -180,5 +209,5 @@ def _show(summary: dict[str, Any]) -> None:
     }
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
-        table.add_row(f"[bold]{name}[/]", text)
+        table.add_row(Text(name, style="bold"), Text(text))
     show.stdout().print(table, soft_wrap=True)

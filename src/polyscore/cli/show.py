@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from polyscore.errors import PolyscoreError, PolyscoreWarning
+from polyscore.progress import silenced
 
 Report = Callable[[int, int, str], None]
 
@@ -33,7 +34,7 @@ def stdout() -> Console:
 def clean() -> Iterator[list[str]]:
     """Turn our errors into a red message and exit code 2, our warnings into yellow lines; yield those warnings."""
     told: list[str] = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), silenced():
         warnings.simplefilter("always", PolyscoreWarning)
         others = warnings.showwarning
 

@@ -63,6 +63,15 @@ def _positive(values: Tensor, subject: str, cov: Tensor) -> Tensor:
     return values
 
 
+def brief(values: Tensor) -> str:
+    """A vector in few words: all of a short one, the range of a long one."""
+    flat = values.flatten()
+    if len(flat) <= 4:
+        return "[" + ", ".join(f"{v:.4g}" for v in flat.tolist()) + "]"
+    low, high = flat.min().item(), flat.max().item()
+    return f"{low:.4g} in all" if low == high else f"{low:.4g} to {high:.4g}"
+
+
 class Components:
     """M Gaussians: `means` (M, d), `variances` (M, d) in `bases` (M, d, d), or in the axes when `bases` is None."""
 
@@ -80,6 +89,11 @@ class Components:
             return cls(means, variances, None)
         identity = torch.eye(dim, dtype=torch.float64)
         return cls(means, variances, torch.stack([identity if basis is None else basis for _, basis in pairs]))
+
+    def shape_text(self) -> str:
+        """What the covariances are like, in few words."""
+        kind = "diagonal" if self.bases is None else "full"
+        return f"{kind} covariance, principal variances {brief(self.variances)}"
 
     @property
     def covariances(self) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64, eigen
+from polyscore.distributions.components import Components, as_float64, brief, eigen
 from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import require
 from polyscore.rng import generator
@@ -58,4 +58,6 @@ class Gaussian(Distribution):
         return self.components.to(x).scores(x, alpha, sigma)[..., 0, :]
 
     def __repr__(self) -> str:
-        return f"Gaussian(mean={self.mean.tolist()}, cov={self.cov.tolist()})"
+        if self.dim <= 4:
+            return f"Gaussian(mean={self.mean.tolist()}, cov={self.cov.tolist()})"
+        return f"Gaussian in {self.dim} dimensions, mean {brief(self.mean)}, {self.components.shape_text()}"

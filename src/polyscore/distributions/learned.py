@@ -16,11 +16,13 @@ and score = -eps / sigma.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from polyscore.errors import CompositionError, is_count, require
+from polyscore.devices import without_autocast
+from polyscore.errors import CompositionError, PolyscoreError, is_count, require
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
@@ -28,6 +30,23 @@ PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
 PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
 
 Units = tuple[Tensor, Tensor]
+
+
+class ModelError(CompositionError):
+    """A model that fails or answers in another shape; its own exception, if any, is the cause."""
+
+
+def standardise(y: Tensor, units: Units | None) -> Tensor:
+    """Return points of the data, y = shift + scale x, as standardised x; in float64 between, for offsets far from 0."""
+    if units is None:
+        return y
+    shift, scale = (part.to(y.device, torch.float64) for part in units)
+    return ((y.double() - shift) / scale).to(y.dtype)
+
+
+def per_unit(scores: Tensor, units: Units | None) -> Tensor:
+    """Return scores in x as scores in y = shift + scale x: a gradient gains 1 / scale."""
+    return scores if units is None else (scores.double() / units[1].to(scores.device)).to(scores.dtype)
 
 
 def to_score(
@@ -103,18 +122,32 @@ class Learned:
     def _value(self, flat: Tensor, moment: Tensor) -> Tensor:
         """The model's output, like `flat`; a module is asked in its own precision."""
         own = _dtype(self.model, flat.dtype)
-        value = self.model(flat.to(own), moment.to(own) if moment.is_floating_point() else moment)
+        points, when = flat.to(own), moment.to(own) if moment.is_floating_point() else moment
+        passed = f"x {tuple(points.shape)} {points.dtype} and t {tuple(when.shape)} {when.dtype} on {points.device}"
+        try:
+            value = self.model(points, when)
+        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"a model must take {passed}, points of event {self.event}; got {type(error).__name__}: "
+                f"{str(error)[:500]}. Check event=, or wrap it: lambda x, t: model(...)."
+            ) from error
         if not isinstance(value, Tensor):
-            raise CompositionError(
-                f"a model must return a tensor; got {type(value).__name__}. "
+            raise ModelError(
+                f"a model must return a tensor; got {type(value).__name__} for {passed}. "
                 "Wrap it: lambda x, t: model(x, t).sample, or [0] for a tuple."
             )
         if value.shape != flat.shape:
-            raise CompositionError(
-                f"a model must return a tensor like x, {tuple(flat.shape)}; got {tuple(value.shape)}. "
+            raise ModelError(
+                f"a model must return a tensor like x, {tuple(flat.shape)}; got {tuple(value.shape)} for {passed}. "
                 "Wrap it so that extra outputs (a learned variance, say) are cut off."
             )
         return value.to(flat.dtype)
+
+    def __repr__(self) -> str:
+        inside = type(self.model).__name__ if isinstance(self.model, nn.Module) else "a function"
+        return f"Learned({inside}, event={self.event}, prediction={self.prediction!r}, schedule={self.schedule})"
 
 
 def _is_shape(event: object) -> bool:
@@ -153,11 +186,15 @@ class Network:
         self.precision = precision
 
     def scores(self, x: Tensor, t: Tensor | float, members: Sequence[NetworkCondition]) -> Tensor:
-        """Return the scores of some conditions, `(A, *x.shape)`; the network itself computes in float32."""
+        """Return the scores of some conditions at standardised points, `(A, *x.shape)`.
+
+        The network itself computes in float32.
+        """
         t = _time(t, x).clamp(T_MIN, T_MAX)
         picked = self.network.pick([member.index for member in members])
         sigma = self.schedule.sigma(t)
-        noise = picked.noise_at(x.float(), t.float()).to(x.dtype)
+        with without_autocast(x.device):
+            noise = picked.noise_at(x.float(), t.float()).to(x.dtype)
         return -noise / (sigma[..., None] if t.ndim else sigma)
 
 
@@ -169,9 +206,18 @@ class NetworkCondition:
         self.schedule: Schedule = group.schedule
         self.units = group.units
 
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the score, like x."""
+    def score(self, y: Tensor, t: Tensor | float) -> Tensor:
+        """Return the score, like y, both in the data's units."""
+        return per_unit(self.standard_score(standardise(y, self.units), t), self.units)
+
+    def standard_score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the score in the coordinates of the training, like x."""
         return self.group.scores(x, t, [self])[0]
+
+    def __repr__(self) -> str:
+        network = self.group.network
+        kind = "conditional" if network.shared else "separate"
+        return f"a {kind} network of {len(network.hidden) + 1} x {network.width}, {network.activation}"
 
 
 class Ensemble:
@@ -193,17 +239,30 @@ class Ensemble:
         self.schedule: Schedule = schedules[0]
         self.event: tuple[int, ...] = members[0].event
 
-    def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return every model's score, `(models, *x.shape)`."""
-        return torch.stack([member.score(x, t) for member in self.members])
+    def scores(self, y: Tensor, t: Tensor | float) -> Tensor:
+        """Return every model's score, `(models, *y.shape)`, in the data's units."""
+        return torch.stack([member.score(y, t) for member in self.members])
 
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the mean score, like x."""
-        return self.scores(x, t).mean(0)
+    def score(self, y: Tensor, t: Tensor | float) -> Tensor:
+        """Return the mean score, like y."""
+        return self.scores(y, t).mean(0)
 
-    def spread(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the standard deviation of the scores over the models, like x; 0 for a single model."""
-        return self.scores(x, t).std(0, correction=0)
+    def standard_score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the mean score in the coordinates of the training, like x."""
+        return torch.stack([standard_score(member, x, t) for member in self.members]).mean(0)
+
+    def spread(self, y: Tensor, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the scores over the models, like y; 0 for a single model."""
+        return self.scores(y, t).std(0, correction=0)
+
+    def __repr__(self) -> str:
+        return f"Ensemble of {len(self.members)}: {self.members[0]!r}"
+
+
+def standard_score(member: Any, x: Tensor, t: Tensor | float) -> Tensor:
+    """Return a score model's score at standardised points; a model that knows of no units lives in these."""
+    inside = getattr(member, "standard_score", member.score)
+    return inside(x, t)
 
 
 def common_units(members: Mapping[str, object], given: Units | None = None) -> Units | None:
@@ -225,7 +284,7 @@ def common_units(members: Mapping[str, object], given: Units | None = None) -> U
         if units is None or not all(torch.equal(a.double(), b.double()) for a, b in zip(units, expected, strict=True)):
             raise CompositionError(
                 f"all members must live in the same coordinates; {whose} has {_units_text(expected)}, {name!r} has "
-                f"{_units_text(units)}. Train them together, or standardise their data yourself and pass units=."
+                f"{_units_text(units)}. Train them in one call of fit, or all with standardise=False."
             )
     return expected
 

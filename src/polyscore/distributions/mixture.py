@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64
+from polyscore.distributions.components import Components, as_float64, brief
 from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import require
 from polyscore.rng import generator
@@ -57,7 +57,10 @@ class Mixture(Distribution):
         return self.components.to(x).log_prob(x, alpha, sigma) + self.weights.log().to(x)
 
     def __repr__(self) -> str:
-        return f"Mixture(means={self.means.tolist()}, weights={[round(w, 6) for w in self.weights.tolist()]})"
+        if self.means.numel() <= 12:
+            return f"Mixture(means={self.means.tolist()}, weights={[round(w, 6) for w in self.weights.tolist()]})"
+        parts = f"Mixture of {self.components.count} components in {self.dim} dimensions"
+        return f"{parts}, weights {brief(self.weights)}, {self.components.shape_text()}"
 
 
 def _covariances(cov: Any, count: int, dim: int) -> list[Any]:

@@ -54,7 +54,7 @@ def train(
     families = fit_many(
         [training_data(model, protocol) for model in models],
         [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
-        recipe=recipe_of(kind, protocol, setting(name).schedule), device=device, progress=progress,
+        recipe=recipe_of(kind, protocol, setting(name).schedule), device=device, progress=progress or False,
     )  # fmt: skip
     return dict(zip(models, families, strict=True))
 
@@ -121,7 +121,7 @@ def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:
         # Out of distribution, collapse is what the table is about; it is recorded as `ess` and `ancestors`.
         warnings.simplefilter("ignore", DegeneracyWarning)
         return sampler_of(cell.particles, protocol).sample(
-            q, protocol.swarms, _seed(cell, protocol, "sample"), device=device, history=True
+            q, protocol.swarms, _seed(cell, protocol, "sample"), device=device, history=True, progress=False
         )
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyscore.errors import ArgumentError
 from polyscore.notices import warn
+from polyscore.sample_file import check_sample_file, write_samples
 from polyscore.samplers import diagnosis
 from polyscore.smc import unique_ancestors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The result of sampling N swarms of K particles.
 
@@ -36,6 +40,7 @@ class Run:
         ess_history: `ess`, or None where it would have been too large to keep unasked.
         sampler, composition: what ran, as text.
         possible_log_evidence: the least and the largest log Z that any such composition can have.
+        variables: names of the coordinates, where the family has them.
     """
 
     samples: Tensor
@@ -54,6 +59,7 @@ class Run:
     sampler: str = ""
     composition: str = ""
     possible_log_evidence: tuple[float, float] = (-math.inf, math.inf)
+    variables: tuple[str, ...] = ()
 
     @property
     def ess(self) -> Tensor:
@@ -65,6 +71,39 @@ class Run:
                 "lowest_ess and mean_ess."
             )
         return self.ess_history
+
+    def __repr__(self) -> str:
+        """One line a fact; the tensors are there to be asked."""
+        swarms, particles = self.log_weights.shape
+        flat = self.samples.double().flatten(1)
+        names = self.variables or tuple(f"x{k + 1}" for k in range(flat.shape[1]))
+        columns = zip(names[:6], flat.mean(0).tolist(), flat.std(0, correction=0).tolist(), strict=False)
+        moments = ", ".join(f"{name} {mean:.4g} ± {std:.3g}" for name, mean, std in columns)
+        more = f", ... ({len(names)} variables)" if len(names) > 6 else ""
+        evidence, doubts = self.total_log_evidence, len(self.findings)
+        weights = "no weights" if math.isnan(evidence) else f"log evidence {evidence:.4g}"
+        event = " x ".join(map(str, self.samples.shape[1:]))
+        return (
+            f"Run of {swarms} swarms of {particles} particles, points of {event} in {self.samples.dtype}\n"
+            f"  mean ± deviation: {moments}{more}\n  {weights}; computed in {self.arithmetic or 'unknown arithmetic'}"
+            + (f"\n  {doubts} finding(s) against it: run.summary() says which" if doubts else "")
+        )
+
+    def save(self, path: str | Path, *, force: bool = False, about: Mapping[str, Any] | None = None) -> Path:
+        """Write the samples, by the path's ending: .csv or .parquet, one row each under the variables' names, or .npz.
+
+        Args:
+            force: replace a file that is there.
+            about: kept in an npz file as JSON, beside each swarm's evidence, lowest ESS and surviving ancestors.
+        """
+        path = check_sample_file(path, force)
+        others = {
+            "log_evidence": self.log_evidence.cpu().numpy(),
+            "lowest_ess": self.lowest_ess.cpu().numpy(),
+            "unique_ancestors": self.unique_ancestors.cpu().numpy(),
+        }
+        samples = self.samples.float() if self.samples.dtype == torch.bfloat16 else self.samples  # NumPy has none
+        return write_samples(path, samples.cpu().numpy(), self.variables, others, about or {})
 
     @property
     def unique_ancestors(self) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 
 import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import is_count, is_number, require
+from polyscore.progress import reporting
 from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import INTEGRATORS, Move
@@ -32,7 +34,7 @@ class Sampler(ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
         max_particles: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         history: bool | None = None,
     ) -> Run:
         """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
@@ -40,16 +42,20 @@ class Sampler(ABC):
         Args:
             device: where to compute; by default where the family's networks are, or the CPU.
             max_particles: bound on particles in memory at once; by the device's memory unless given.
-            progress: called with (steps done, steps in all).
+            progress: called with (steps done, steps in all). By default a bar shows in a terminal or notebook once two
+                seconds have passed; False shows nothing.
             history: keep `run.ess` of every step and swarm; by default up to 5e7 entries.
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         settings = self.settings(q)
-        return run(
-            q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress,
-            history=history, sampler=repr(self),
-        )  # fmt: skip
+        q.family.check_dtype(dtype)
+        with reporting(progress, "sampling") as told:
+            result = run(
+                q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=told,
+                history=history, sampler=repr(self),
+            )  # fmt: skip
+        return dataclasses.replace(result, variables=q.family.names)
 
 
 def check_common(steps: int, churn: float, move: Move, grid: str, integrator: str, start: str) -> None:

@@ -23,9 +23,10 @@ from polyscore.targets.closed_form import ClosedForm
 from polyscore.targets.grid import Grid
 from polyscore.targets.importance import Importance, ProductImportance
 from polyscore.targets.rejection import Rejection, rejection_plan
+from polyscore.targets.rescaled import Rescaled, standard
 from polyscore.targets.target import Target
 
-__all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Target", "exact"]
+__all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Rescaled", "Target", "exact"]
 
 _LOW_ACCEPTANCE = 0.01
 
@@ -39,8 +40,8 @@ def exact(q: Composition, method: str | None = None) -> Target:
     """
     q.validity().settle(repr(q))
     gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
-    require(q.family.units is None, "an exact target", "be asked of members in their own units", "standardised ones",
-            "Build the family without units=.")  # fmt: skip
+    if q.family.units is not None:
+        return Rescaled(q, exact(standard(q), method))
     if method is None and not gaussian and q.event[0] <= 2:
         grid = Grid(q)
         if grid.coarseness < 0.5:

@@ -19,6 +19,9 @@ class Target(ABC):
     def __init__(self, q: Composition) -> None:
         self.q = q
 
+    def __repr__(self) -> str:
+        return f"exact target of {self.q!r} in {self.q.event[0]} dimensions, by {self.method}"
+
     @property
     @abstractmethod
     def log_evidence(self) -> float:

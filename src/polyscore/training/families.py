@@ -7,20 +7,35 @@ from pathlib import Path
 import torch
 
 from polyscore.algebra import Family
-from polyscore.checkpoints import Checkpoint, read_checkpoint
+from polyscore.checkpoints import Checkpoint, read_checkpoint, with_suffix
 from polyscore.devices import check_device
 from polyscore.distributions.learned import Ensemble, Network, NetworkCondition
+from polyscore.errors import require
+
+# What `polyscore fit` writes into its folder: the model, and the training to go on with.
+MODEL, TRAINING = "model.safetensors", "training.safetensors"
 
 
 def load(path: str | Path, device: torch.device | str = "cpu", precision: str = "auto") -> Family:
-    """Return the family that `Family.save` wrote.
+    """Return the family that `Family.save` or `polyscore fit` wrote.
 
     Args:
+        path: a model file, with or without its ending, or the folder of a fit.
         device: where its network shall be.
         precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.distributions.learned.Network`.
     """
     where = check_device(device)
-    return build_family(read_checkpoint(path)).to(where, precision)
+    return build_family(read_checkpoint(model_file(path))).to(where, precision)
+
+
+def model_file(path: str | Path) -> Path:
+    """Return the model file that `path` names: itself, or that of a folder which `polyscore fit` wrote."""
+    path = Path(path)
+    if path.is_dir() and not with_suffix(path).is_file():
+        hint = "The same command of `polyscore fit` goes on." if (path / TRAINING).exists() else "Check the path."
+        require((path / MODEL).is_file(), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)
+        return path / MODEL
+    return path
 
 
 def build_family(checkpoint: Checkpoint) -> Family:
@@ -31,6 +46,10 @@ def build_family(checkpoint: Checkpoint) -> Family:
     for name, index in checkpoint.conditions.items():
         models = [NetworkCondition(group, index, event) for group in groups]
         members[name] = Ensemble(models) if len(models) > 1 else models[0]
-    family = Family(members, units=checkpoint.units)
+    family = Family(members, units=checkpoint.units, variables=_variables(checkpoint.training))
     family.training = checkpoint.training
     return family
+
+
+def _variables(training: object) -> list[str] | None:
+    return training.get("variables") if isinstance(training, dict) else None

@@ -24,6 +24,7 @@ class Pools:
         points: `(M, A, most, d)`, padded with zeros beyond each pool's size.
         sizes: `(M, A)`.
         shift, scale: `(M, d)`, of the standardisation; 0 and 1 without.
+        variables: names of the columns, where the data had them.
     """
 
     conditions: list[str]
@@ -31,6 +32,7 @@ class Pools:
     sizes: Tensor
     shift: Tensor
     scale: Tensor
+    variables: tuple[str, ...] = ()
 
     @property
     def dim(self) -> int:
@@ -41,6 +43,9 @@ class Pools:
 def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
     """Check every pool and return them stacked."""
     require(len(datasets) >= 1, "datasets", "hold at least one", 0)
+    for data in datasets:
+        require(isinstance(data, Mapping), "data", "map conditions to points", type(data).__name__,
+                "Write {'control': points, ...}, or fit(frame, condition_column=...).")  # fmt: skip
     conditions = list(datasets[0])
     require(conditions, "data", "hold at least one condition", "none")
     check_conditions(conditions)
@@ -66,35 +71,101 @@ def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
             points[m, a, : len(pool)] = _single((pool - moments[m][0]) / moments[m][1], name)
     sizes = torch.tensor([[len(pool) for pool in row] for row in pools])
     shift, scale = (torch.stack(column) for column in zip(*moments, strict=True))
-    return Pools(conditions, points, sizes, shift, scale)
+    return Pools(conditions, points, sizes, shift, scale, _common_names(datasets))
+
+
+def _common_names(datasets: Sequence[Data]) -> tuple[str, ...]:
+    """Return the names of the columns: a table's own, or those of frames, which must agree."""
+    if own := getattr(datasets[0], "variables", ()):
+        return tuple(own)
+    named = [
+        (name, tuple(map(str, pool.columns))) for data in datasets for name, pool in data.items() if is_frame(pool)
+    ]
+    if len(named) < sum(map(len, datasets)):
+        return ()
+    first, names = named[0]
+    for name, other in named:
+        require(other == names, "all conditions", "have the same columns in one order",
+                f"{first!r} has {', '.join(names)[:200]}; {name!r} has {', '.join(other)[:200]}",
+                "Select them: frame[[...]].")  # fmt: skip
+    require(len(set(names)) == len(names) and all(names), "columns", "have different names", ", ".join(names)[:200])
+    return names
 
 
 def _points(subject: str, data: Any) -> Tensor:
-    """Return one pool as float64 `(n, d)` on the CPU, or say which row is bad."""
-    try:
-        points = data.detach().cpu() if isinstance(data, Tensor) else torch.from_numpy(_array(data))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(
-            f"{subject} must be an array of numbers (n, d); got {type(data).__name__}. Convert it with numpy."
-        ) from error
-    require(not points.is_complex(), subject, "be real numbers", points.dtype, "Pass real and imaginary parts apart.")
+    """Return one pool as float64 `(n, d)` on the CPU, or say what is wrong with it, and where."""
+    points = _tensor(subject, data)
     require(points.ndim == 2, subject, "be a matrix (n, d)", f"shape {tuple(points.shape)}",
             "Reshape a vector with data[:, None].")  # fmt: skip
     require(len(points) >= 2 and points.shape[1] >= 1, subject, "hold two points or more",
             f"{len(points)} rows, {points.shape[1]} columns")  # fmt: skip
-    points = points.double()
-    bad = (~points.isfinite()).any(1).nonzero().flatten()
-    require(not len(bad), subject, "be finite",
-            f"{len(bad)} rows with NaN or infinity, the first is row {bad[0].item() if len(bad) else 0}",
-            "Drop or impute them.")  # fmt: skip
+    bad = (~points.isfinite()).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise ArgumentError(
+            f"{subject} must be finite; got {len(bad[:, 0].unique())} rows with NaN or infinity, the first is row "
+            f"{row}, column {_column(data, column)}. Drop or impute them."
+        )
     return points
 
 
-def _array(data: Any) -> np.ndarray[Any, Any]:
-    """Return anything array-like as numbers; masked entries are missing ones."""
-    if np.ma.isMaskedArray(data):
-        return np.ma.filled(np.ma.asarray(data, dtype=np.float64), np.nan)
-    return np.array(data, dtype=np.complex128 if np.iscomplexobj(data) else np.float64)
+def _tensor(subject: str, data: Any) -> Tensor:
+    """Return real numbers as float64; text, dates, truth values and complex numbers are none."""
+    if isinstance(data, Tensor):
+        require(data.layout == torch.strided, subject, "be a dense tensor", data.layout, "Call data.to_dense().")
+        data = data.detach().cpu()
+        if data.dtype != torch.bool and not data.is_complex() and not data.is_quantized:
+            return data.double()
+        kind = str(data.dtype)
+    else:
+        array = _array(subject, data)
+        if array.dtype.kind in "iuf":
+            return torch.from_numpy(np.array(array, dtype=np.float64))
+        kind = "text" if array.dtype.kind in "US" else str(array.dtype)
+    raise ArgumentError(f"{subject} must be real numbers; got {kind}. {_REMEDIES.get(kind.split('[')[0], _CONVERT)}")
+
+
+_CONVERT = "Convert it: np.asarray(data, dtype=float)."
+_REMEDIES = {
+    "datetime64": "Subtract a date and divide by a unit of time.",
+    "timedelta64": "Divide by a unit of time.",
+    **dict.fromkeys(("complex64", "complex128", "clongdouble", "torch.complex64", "torch.complex128"),
+                    "Pass real and imaginary parts apart."),
+    **dict.fromkeys(("bool", "torch.bool"), "Convert it with astype(float), if 0 and 1 are meant as positions."),
+}  # fmt: skip
+
+
+def _array(subject: str, data: Any) -> np.ndarray[Any, Any]:
+    """Return anything array-like; masked entries and a frame's missing ones are NaN."""
+    try:
+        if np.ma.isMaskedArray(data):
+            return np.ma.filled(np.ma.asarray(data, dtype=np.float64), np.nan)
+        if is_frame(data):
+            return _frame_numbers(subject, data)
+        return np.asarray(data)
+    except ArgumentError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ArgumentError(
+            f"{subject} must be an array of numbers (n, d); got {type(data).__name__}. Convert it with numpy."
+        ) from error
+
+
+def is_frame(data: Any) -> bool:
+    """Whether data is a pandas DataFrame, or acts like one."""
+    return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc", "to_numpy"))
+
+
+def _frame_numbers(subject: str, frame: Any) -> np.ndarray[Any, Any]:
+    """Return a frame's columns as float64 `(n, d)`, missing ones NaN; every column must hold numbers."""
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        require(getattr(dtype, "kind", "O") in "iuf", subject, "hold numbers in every column", f"{dtype} in {name!r}",
+                "Select numeric ones, or name that of the conditions: fit(frame, condition_column=...).")  # fmt: skip
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _column(data: Any, index: int) -> str:
+    return repr(str(data.columns[index])) if is_frame(data) else str(index)
 
 
 def _single(points: Tensor, name: str) -> Tensor:
@@ -111,5 +182,9 @@ def _moments(points: Tensor, standardise: bool) -> tuple[Tensor, Tensor]:
     shift, scale = torch.zeros(points.shape[1], dtype=torch.float64), torch.ones(points.shape[1], dtype=torch.float64)
     if not standardise:
         return shift, scale
-    spread = points.std(0)
-    return points.mean(0), torch.where(spread > 0, spread, scale)
+    # The mean of equal numbers is off by rounding, which is no deviation.
+    middle, spread, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
+    good = constant | (spread.isfinite() & (spread > 0))
+    require(good.all(), "data", "have a standard deviation in float64", f"values up to {points.abs().max().item():.3g}",
+            "Change their unit.")  # fmt: skip
+    return torch.where(constant, points[0], middle), torch.where(constant, scale, spread)

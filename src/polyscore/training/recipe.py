@@ -1,4 +1,4 @@
-"""What decides the result of a training, in one place; the defaults are the paper's."""
+"""What decides the result of a training, in one place; the defaults are the paper's, on standardised data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from polyscore.errors import is_count, require
+import numpy as np
+
+from polyscore.errors import is_count, is_number, require
 from polyscore.nn.mlp import ACTIVATIONS
 from polyscore.schedules import VP, Schedule, from_dict
 
@@ -24,7 +26,8 @@ class Recipe:
         learning_rate: of Adam, constant.
         width, depth, activation: of the network.
         schedule: noise schedule.
-        standardise: train on (x - mean) / std of all conditions together.
+        standardise: train on (x - mean) / std of all conditions together, the default; what comes out is in the
+            data's own units all the same.
         ema: decay of an exponential average of the weights, which then is the result; None keeps the last weights.
             Short trainings average over all their steps: the random start has no share.
     """
@@ -37,21 +40,25 @@ class Recipe:
     depth: int = 4
     activation: str = "silu"
     schedule: Schedule = field(default_factory=VP)
-    standardise: bool = False
+    standardise: bool = True
     ema: float | None = None
 
     def __post_init__(self) -> None:
         require(self.model in MODELS, "model", f"be one of {', '.join(MODELS)}", repr(self.model))
-        require(
-            self.activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)
-        )
+        known = isinstance(self.activation, str) and self.activation in ACTIVATIONS
+        require(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(self.activation)[:100])
         for name in ("steps", "batch", "width", "depth"):
             value: int = getattr(self, name)
             require(is_count(value), name, "be a whole number of at least 1", repr(value))
             object.__setattr__(self, name, int(value))
         require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
-        require(0 < self.learning_rate < math.inf, "learning_rate", "be positive", self.learning_rate)
-        require(self.ema is None or 0 < self.ema < 1, "ema", "be a decay in (0, 1), or None", self.ema)
+        rate, ema = self.learning_rate, self.ema
+        require(is_number(rate) and 0 < rate < math.inf, "learning_rate", "be positive", repr(rate)[:100])
+        require(
+            ema is None or (is_number(ema) and 0 < ema < 1), "ema", "be a decay in (0, 1), or None", repr(ema)[:100]
+        )
+        require(isinstance(self.standardise, (bool, np.bool_)), "standardise", "be True or False",
+                repr(self.standardise)[:100])  # fmt: skip
         # NumPy's numbers are welcome, but files hold Python's.
         object.__setattr__(self, "learning_rate", float(self.learning_rate))
         object.__setattr__(self, "standardise", bool(self.standardise))

@@ -19,7 +19,7 @@ from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
 
-_PAGE = 100
+PAGE = 100  # steps whose random numbers are drawn at once
 _ALL = "all"
 _WARM_UP = 3
 
@@ -143,12 +143,12 @@ class Trainer:
 
     def _load(self, step: int) -> None:
         """Put the numbers of a step's page into the buffers, and its row into the index."""
-        page, row = divmod(step, _PAGE)
+        page, row = divmod(step, PAGE)
         self._row.fill_(row)
         if page == self._page:
             return
         if self._page < 0:
-            shape = (_PAGE, len(self.network_seeds), self.groups, self.per_group)
+            shape = (PAGE, len(self.network_seeds), self.groups, self.per_group)
             self._uniforms = torch.empty(*shape, 2, device=self.device, dtype=torch.float32)
             self._normals = torch.empty(*shape, self.dim, device=self.device, dtype=torch.float32)
         self._page = page

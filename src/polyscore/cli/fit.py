@@ -1,0 +1,153 @@
+"""`polyscore fit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyscore.cli import show
+
+if TYPE_CHECKING:
+    from polyscore.algebra import Family
+    from polyscore.training.tables import Table
+
+_HELP = {
+    "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
+    "condition": "The column that names each row's condition.",
+    "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
+    "out": "Folder for the model and the training, made if missing.",
+    "model": "conditional (one network told the condition) or separate (one network each).",
+    "members": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
+    "seconds": "Stop after this time at the latest; the same command goes on.",
+    "ema": "Decay of an average of the weights, such as 0.999; none by default.",
+    "plain": "Train in the data's own units, which must then be near 1.",
+    "force": "Replace a training of other data or another recipe.",
+}
+
+
+def command(
+    table: Annotated[Path, typer.Argument(help=_HELP["table"], metavar="TABLE.csv")],
+    condition_column: Annotated[str, typer.Option("--condition-column", "-c", help=_HELP["condition"])],
+    out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"], metavar="RUN")],
+    columns: Annotated[str | None, typer.Option(help=_HELP["columns"])] = None,
+    steps: Annotated[int, typer.Option(help="Optimiser steps; raise them to train on.")] = 20_000,
+    model: Annotated[str, typer.Option(help=_HELP["model"])] = "conditional",
+    width: Annotated[int, typer.Option(help="Width of the network's layers.")] = 512,
+    depth: Annotated[int, typer.Option(help="Hidden layers.")] = 4,
+    batch: Annotated[int, typer.Option(help="Points a step and network.")] = 512,
+    learning_rate: Annotated[float, typer.Option(help="Of Adam, constant.")] = 2e-4,
+    ema: Annotated[float | None, typer.Option(help=_HELP["ema"])] = None,
+    members: Annotated[int, typer.Option(help=_HELP["members"])] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
+    plain: Annotated[bool, typer.Option("--not-standardised", help=_HELP["plain"])] = False,
+    force: Annotated[bool, typer.Option("--force", help=_HELP["force"])] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Learn the conditions of your own data: a table in, a folder out that `polyscore sample` takes.
+
+    Stopped by Ctrl-C, a time limit or a crash, the same command goes on where it was.
+
+    Example: `polyscore fit cells.csv --condition-column condition --out RUN`, then
+    `polyscore sample RUN "drugA * drugB / control" -o out.csv`
+    """
+    with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
+        from polyscore.training import Recipe
+        from polyscore.training.families import MODEL
+        from polyscore.training.tables import table_of
+
+        show.require_device(device)
+        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema,
+                        learning_rate=learning_rate, standardise=not plain)  # fmt: skip
+        check_run(out, force)
+        names = None if columns is None else [name.strip() for name in columns.split(",")]
+        data = table_of(table, condition_column, names)
+        options: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
+        try:
+            family = train(
+                data, out, force, seconds=seconds, **options,
+                progress=lambda step, steps, loss: report(step, steps, f"training, loss {loss:.3f}"),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            show.stderr().print(
+                f"stopped; {out} holds the training so far, and the same command goes on.", markup=False
+            )
+            raise typer.Exit(130) from None
+        path = family.save(out / MODEL)
+        summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
+    if as_json:
+        show.write_json(summary)
+    else:
+        _show(summary, out)
+
+
+def check_run(out: Path, force: bool) -> None:
+    """Refuse a folder that cannot be one, or that holds a model without the training it came from."""
+    from polyscore.errors import OutputError
+    from polyscore.files import check_directory
+    from polyscore.training.families import MODEL, TRAINING
+
+    if out.exists() and not out.is_dir():
+        raise OutputError(f"RUN must be a folder; got the file {str(out)!r}. Choose another name.")
+    check_directory(out)
+    model = out / MODEL
+    for path in (model, model.with_suffix(".json")):
+        if path.exists() and not (out / TRAINING).is_file() and not force:
+            raise OutputError(
+                f"RUN must not hold a model of other origin; got {str(path)!r}. Choose another folder, or pass --force."
+            )
+
+
+def train(data: Table, out: Path, force: bool, **options: Any) -> Family:
+    """Train into the folder, from its checkpoint where that is of the same training; --force discards another."""
+    from polyscore.tensor_files import FileError
+    from polyscore.training.families import TRAINING
+    from polyscore.training.fit import CheckpointError, fit
+
+    checkpoint = out / TRAINING
+    try:
+        return fit(data, checkpoint=checkpoint, **options)
+    except (CheckpointError, FileError) as error:
+        if not force:
+            raise type(error)(f"{error} Or pass --force to begin anew.") from error
+        checkpoint.unlink()
+        return fit(data, checkpoint=checkpoint, **options)
+
+
+def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
+    """Return what was learned, JSON-ready."""
+    return {
+        "conditions": data.rows,
+        "variables": list(data.variables),
+        "left_out": list(data.left_out),
+        "steps": family.training["steps"],
+        "of_steps": steps,
+        "seed": family.training["seed"],
+    }
+
+
+def _show(summary: dict[str, Any], out: Path) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    rows = [f"{name} ({count} rows)" for name, count in summary["conditions"].items()]
+    done, steps = summary["steps"], summary["of_steps"]
+    lines = {
+        "conditions": ", ".join(rows[:12]) + (f", ... ({len(rows)} in all)" if len(rows) > 12 else ""),
+        "variables": _few(summary["variables"]),
+        "left out": _few(summary["left_out"]) or "nothing",
+        "steps": str(done) if done == steps else f"{done} of {steps}; the same command goes on",
+        "wrote": ", ".join(summary["files"]),
+        "next": f'polyscore sample {out} "A * B / control" -o samples.csv',
+    }
+    grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, text in lines.items():
+        grid.add_row(Text(name, style="bold"), Text(text))
+    show.stdout().print(grid, soft_wrap=True)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")

@@ -1,0 +1,409 @@
+"""Own data: tables as people have them become points by condition, or an error that names row and column."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import polyscore as ps
+from polyscore import progress
+from polyscore.errors import DegeneracyWarning, PolyscoreError
+from polyscore.training.tables import read_table, split_frame
+
+SMALL = {"width": 8, "depth": 1, "batch": 16, "steps": 3, "device": "cpu"}
+PLAIN = "condition,height,weight\n" + "".join(f"{'ab'[k % 2]},{k}.5,{-k}e-1\n" for k in range(60))
+
+
+def write(tmp_path, text, name="cells.csv", encoding="utf-8"):
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def read(tmp_path, text, columns=None, **options):
+    return read_table(write(tmp_path, text, **options), "condition", columns)
+
+
+def test_a_plain_table(tmp_path):
+    table = read(tmp_path, PLAIN)
+    assert list(table) == ["a", "b"] and table.variables == ("height", "weight") and table.left_out == ()
+    np.testing.assert_array_equal(table["a"], [[k + 0.5, -k / 10] for k in range(0, 60, 2)])
+    np.testing.assert_array_equal(table["b"], [[k + 0.5, -k / 10] for k in range(1, 60, 2)])
+    assert table.about() == {"read": "cells.csv", "rows": {"a": 30, "b": 30}, "left_out": []}
+
+
+LINES = [line.split(",") for line in PLAIN.splitlines()]
+DIALECTS = {
+    "semicolons": ("\n".join(";".join(line) for line in LINES), {}),
+    "decimal commas": ("\n".join(";".join(line).replace(".", ",") for line in LINES), {}),
+    "tabs": ("\n".join("\t".join(line) for line in LINES), {"name": "cells.tsv"}),
+    "windows": (PLAIN.replace("\n", "\r\n"), {}),
+    "byte order mark": (PLAIN, {"encoding": "utf-8-sig"}),
+    "quotes": ("\n".join(",".join(f'"{cell}"' for cell in line) for line in LINES), {}),
+    "spaces": ("\n".join(" , ".join(line) for line in LINES), {}),
+    "blank lines": (PLAIN.replace("\n", "\n\n"), {}),
+}
+
+
+@pytest.mark.parametrize(("text", "options"), DIALECTS.values(), ids=DIALECTS)
+def test_every_dialect_says_the_same(tmp_path, text, options):
+    table, plain = read(tmp_path, text, **options), read(tmp_path, PLAIN, name="plain.csv")
+    assert table.variables == plain.variables and list(table) == list(plain)
+    for name in plain:
+        np.testing.assert_array_equal(table[name], plain[name])
+
+
+def test_other_columns_are_left_out_and_said(tmp_path):
+    text = PLAIN.replace("weight\n", 'weight,"note, long",plate\n').replace("e-1\n", 'e-1,"two\nlines, quoted",P7\n')
+    table = read(tmp_path, text)
+    assert table.variables == ("height", "weight") and table.left_out == ("note, long", "plate")
+    assert read(tmp_path, text, columns=["weight"]).variables == ("weight",)
+    swapped = read(tmp_path, PLAIN, columns=["weight", "height"])
+    np.testing.assert_array_equal(swapped["a"], read(tmp_path, PLAIN)["a"][:, ::-1])
+    with pytest.raises(PolyscoreError, match=r"'plate' of cells.csv must hold numbers.*'P7' in line 3"):
+        read(tmp_path, text, columns=["height", "plate"])
+
+
+BAD = {
+    "text among numbers": (PLAIN.replace("7.5", "seven"), "column 'height'.*must hold numbers.*'seven' in line 9"),
+    "missing": (PLAIN.replace("7.5", "", 1), "column 'height'.*no missing values; got '' in line 9"),
+    "NA": (PLAIN.replace("a,8.5", "a,NA"), "column 'height'.*no missing values; got 'NA' in line 10"),
+    "nan": (PLAIN.replace("a,8.5", "a,nan"), "no missing values; got 'nan' in line 10"),
+    "infinite": (PLAIN.replace("a,8.5", "a,-inf"), "column 'height'.*finite; got infinity in line 10"),
+    "underscores": (PLAIN.replace("a,8.5", "a,1_0"), "'1_0' in line 10"),
+    "quoted thousands": (PLAIN.replace("a,8.5", 'a,"1,000.5"'), "'1,000.5' in line 10"),
+    "two decimal signs": ("condition;x;y\n" + "a;1.5;2,5\nb;1.5;2,5\n" * 9, "one decimal sign; got '1.5'.*'2,5'"),
+    "no condition": (PLAIN.replace("a,8.5", ",8.5"), "a condition in every row; got none in line 10"),
+    "duplicate names": (PLAIN.replace("weight", "height"), "'height' names 2 columns"),
+    "empty name": (PLAIN.replace("weight", ""), "column 3 has none"),
+    "no such column": (PLAIN.replace("condition", "group"), "a column 'condition'; got group, height, weight"),
+    "short row": (PLAIN.replace("a,8.5,", "a,"), "line 10, must have 3 cells.*got 2"),
+    "long row": (PLAIN.replace("a,8.5,", "a,8,5,"), "line 10, must have 3 cells.*got 4"),
+    "names are numbers": (PLAIN.split("\n", 1)[1].replace("a,", "1,").replace("b,", "2,"), "columns' names"),
+    "no rows": ("condition,x\n", "rows below"),
+    "empty": ("", "an empty file"),
+    "no numbers": ("condition,x\na,u\na,v\nb,w\nb,z\n", "a column of numbers"),
+    "condition is an id": ("condition,x\n" + "".join(f"cell{k},{k}\n" for k in range(50)), "holds 50 in 50 rows"),
+    "open quote": (PLAIN + 'a,"8', "must be readable"),
+    "nul": (PLAIN + "\0", "be text|readable"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_bad_tables_name_row_and_column(tmp_path, text, message):
+    with pytest.raises(PolyscoreError, match=message):
+        read(tmp_path, text)
+
+
+def test_files_that_are_no_tables(tmp_path):
+    for name, content in (("x.csv", b"\xff\xfea\x00b"), ("x.csv", b"condition,\xe4\na,1"), ("x.parquet", b"none")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(PolyscoreError, match=r"x\.(csv|parquet) must"):
+            read_table(tmp_path / name, "condition")
+    for name in ("missing.csv", "x.xlsx", "."):
+        with pytest.raises(PolyscoreError, match="a table must"):
+            read_table(tmp_path / name, "condition")
+
+
+def test_choosing_columns(tmp_path):
+    path = write(tmp_path, PLAIN)
+    for columns in (["depth"], ["condition"], ["height", "height"], [], "height"):
+        with pytest.raises(PolyscoreError):
+            read_table(path, "condition", columns)
+    named = write(tmp_path, PLAIN.replace("condition,", "condition,,,").replace("a,", "a,1,2,").replace("b,", "b,3,4,"))
+    assert read_table(named, "condition", ["weight"]).variables == ("weight",)  # unnamed others do not matter then
+
+
+def test_a_large_table_in_blocks(tmp_path):
+    """Four blocks: text in the last cell of the last one is found, and its line named."""
+    rows = [f"{'ab'[k % 2]},{k},{k / 7!r}\n" for k in range(70_000)]
+    table = read(tmp_path, "condition,x,y\n" + "".join(rows))
+    np.testing.assert_array_equal(table["b"][:, 1], np.arange(1, 70_000, 2) / 7)
+    rows[-1] = "b,1,oops\n"
+    with pytest.raises(PolyscoreError, match="'oops' in line 70001"):
+        read(tmp_path, "condition,x,y\n" + "".join(rows))
+
+
+def frame(pandas, **columns):
+    rng = np.random.default_rng(0)
+    base = {"drug": ["ctrl", "drugA", "drugB"] * 20, "u": rng.normal(size=60), "v": rng.integers(0, 9, 60)}
+    return pandas.DataFrame({**base, **columns})
+
+
+def test_frames_are_tables(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    f = frame(pandas, day=pandas.Timestamp("2020-01-01"), ok=True, kind=pandas.Categorical([1, 2] * 30), note="n")
+    table = split_frame(f, "drug")
+    assert table.variables == ("u", "v") and set(table.left_out) == {"day", "ok", "kind", "note"}
+    np.testing.assert_array_equal(table["drugA"], f[f.drug == "drugA"][["u", "v"]].to_numpy())
+    f[["drug", "u", "v"]].to_csv(tmp_path / "f.csv", index=False)
+    np.testing.assert_array_equal(read_table(tmp_path / "f.csv", "drug")["drugB"], table["drugB"])
+    numbered = f.assign(drug=[0, 1, 2] * 20)
+    assert list(split_frame(numbered, "drug")) == ["0", "1", "2"]
+    assert list(split_frame(numbered.assign(drug=numbered.drug.astype(float)), "drug")) == ["0", "1", "2"]
+    with pytest.raises(PolyscoreError, match=r"column 'u'.*no missing values; got 'nothing' in row 3"):
+        split_frame(f.assign(u=f.u.where(f.index != 3)), "drug")
+    mixed = f.assign(u=f.u.astype(object))
+    assert split_frame(mixed, "drug").variables == ("u", "v")
+    mixed.loc[5, "u"] = "high"
+    with pytest.raises(PolyscoreError, match=r"column 'u'.*must hold numbers.*'high' in row 5"):
+        split_frame(mixed, "drug")
+    for column in ("day", "ok", "note"):
+        with pytest.raises(PolyscoreError, match=f"{column!r}.*must hold numbers"):
+            split_frame(f, "drug", ["u", column])
+    with pytest.raises(PolyscoreError, match="a condition in every row; got none in row 2"):
+        split_frame(f.assign(drug=f.drug.where(f.index != 2)), "drug")
+    with pytest.raises(PolyscoreError, match="'u' names 2 columns"):
+        split_frame(pandas.concat([f, f[["u"]]], axis=1), "drug")
+
+
+def test_fit_takes_frames_and_files(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    f = frame(pandas)
+    f.to_csv(tmp_path / "f.csv", index=False)
+    f.to_parquet(tmp_path / "f.parquet")
+    families = [
+        ps.fit(d, condition_column="drug", **SMALL) for d in (f, tmp_path / "f.csv", str(tmp_path / "f.parquet"))
+    ]
+    by_hand = ps.fit({n: f[f.drug == n][["u", "v"]].to_numpy() for n in ("ctrl", "drugA", "drugB")}, **SMALL)
+    for p in families:
+        assert list(p) == ["ctrl", "drugA", "drugB"] and p.variables == ("u", "v")
+        assert torch.equal(p.groups[0].network.last, by_hand.groups[0].network.last)
+        assert p.training["source"]["rows"] == {"ctrl": 20, "drugA": 20, "drugB": 20}
+    ensemble = ps.fit(f, condition_column="drug", columns=["v"], members=2, **SMALL)
+    back = ps.load(ensemble.save(tmp_path / "model"))
+    assert back.variables == ("v",) and back.training["source"]["left_out"] == ["u"]
+    assert ps.base_composition(back).exponents == {"drugA": 1, "drugB": 1, "ctrl": -1}
+    with pytest.raises(PolyscoreError, match=r"map conditions to points.*condition_column"):
+        ps.fit(f, **SMALL)
+    with pytest.raises(PolyscoreError, match="columns must come with condition_column"):
+        ps.fit({"a": f[["u"]]}, columns=["u"], **SMALL)
+    with pytest.raises(PolyscoreError, match="DataFrame or a file"):
+        ps.fit({"a": f[["u"]]}, condition_column="drug", **SMALL)
+
+
+def test_few_rows_are_told_of(tmp_path):
+    path = write(tmp_path, PLAIN + "rare,1,1\nrare,2,2\nrare,3,3\n")
+    with pytest.warns(DegeneracyWarning, match="20 rows or more; 'rare' has 3") as told:
+        p = ps.fit(path, condition_column="condition", **SMALL)
+    assert p.training["train_sizes"] == [30, 30, 3]
+    assert [warning.filename for warning in told] == [__file__]  # the caller's line, not ours
+    with pytest.warns(DegeneracyWarning), pytest.raises(PolyscoreError, match="'rare' must hold two points or more"):
+        ps.fit(write(tmp_path, PLAIN + "rare,1,1\n"), condition_column="condition", **SMALL)
+
+
+def test_one_condition_alone_is_learned(tmp_path):
+    p = ps.fit(write(tmp_path, PLAIN.replace("\nb,", "\na,")), condition_column="condition", **SMALL)
+    assert list(p) == ["a"] and p.training["train_sizes"] == [60]
+
+
+# ---- Scales --------------------------------------------------------------------------------------------------------
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@pytest.mark.parametrize(("size", "word"), [(1e-3, "0.001. wide|wide in column"), (1e3, "should be small")])
+def test_scales_are_warned_of_both_ways_where_nothing_is_standardised(size, word):
+    points = {"a": size * normal(300, 2), "b": size * (normal(300, 2, seed=1) + 0.5)}
+    with pytest.warns(DegeneracyWarning, match=rf"({word}).*standardise=True"):
+        ps.fit(points, standardise=False, **SMALL)
+    ps.fit(points, **SMALL)  # no warning, which would be an error here
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+def test_data_of_any_scale_come_out_at_their_scale(size):
+    """Variance 2,000 times too large at 1e-3, once. 1500 draws: 4 % by chance; the rest is the short training's."""
+    points = size * (normal(2000, 2) * [1.0, 0.3] + [2.0, 0.0])
+    p = ps.fit({"a": points}, steps=1500, width=64, depth=2, batch=256, learning_rate=2e-3, ema=0.99, device="cpu")
+    samples = ps.Denoise(steps=200).sample(p["a"], 1500, seed=0).samples.numpy()
+    np.testing.assert_allclose(samples.var(0) / points.var(0), 1, atol=0.5)
+    np.testing.assert_allclose(samples.mean(0) / size, points.mean(0) / size, atol=0.2)
+
+
+def test_far_values_and_heavy_tails_are_told_of():
+    outlier = normal(500, 2)
+    outlier[7, 1] = 1e6
+    heavy = np.random.default_rng(0).standard_cauchy(size=(3000, 1)) ** 3
+    beside = {"many": 1e-3 * normal(10_000, 1), "ten": 50 + normal(10, 1)}
+    for points in ({"a": outlier}, {"a": normal(60, 2), "b": outlier[:60]}, {"a": heavy}, beside):
+        with pytest.warns(DegeneracyWarning, match=r"wide in column.*far values") as told:
+            ps.fit(points, **SMALL)
+        assert {warning.filename for warning in told} == {__file__}
+    fine = {"uniform": np.random.default_rng(1).uniform(size=(400, 2)), "exponential": normal(400, 2) ** 2,
+            "counts": np.random.default_rng(2).poisson(0.3, size=(400, 2)).astype(float)}  # fmt: skip
+    ps.fit(fine, **SMALL)  # no warning
+
+
+def test_ten_points_beside_ten_thousand():
+    """The few are a condition like any other: their score is about them, in the data's units."""
+    points = {"many": 100 + 10 * normal(10_000, 1), "ten": 130 + 5 * normal(10, 1, seed=1)}
+    p = ps.fit(points, steps=1200, width=48, depth=2, batch=128, learning_rate=2e-3, ema=0.99, device="cpu")
+    for name, pool in points.items():
+        samples = ps.Denoise(steps=150).sample(p[name], 1000, seed=0).samples.numpy()
+        assert abs(samples.mean() - pool.mean()) < 0.35 * pool.std(), name
+        assert 0.6 < samples.std() / pool.std() < 1.4, name
+
+
+# ---- Progress, checkpoints by time, Ctrl-C -------------------------------------------------------------------------
+
+
+class Terminal:
+    def __init__(self, seen=True):
+        self.text, self.seen = "", seen
+
+    def isatty(self):
+        return self.seen
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def points():
+    return {"a": normal(60, 2), "b": normal(60, 2, seed=1)}
+
+
+def show(monkeypatch, terminal, patience=0.0):
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    return terminal
+
+
+def test_a_bar_shows_where_it_can_be_seen(monkeypatch):
+    terminal = show(monkeypatch, Terminal())
+    p = ps.fit(points(), **{**SMALL, "steps": 250})
+    assert "training [" in terminal.text and "100 %" in terminal.text and "loss" in terminal.text
+    assert terminal.text.endswith("\r") and terminal.text.isascii()
+    terminal.text = ""
+    ps.Denoise(steps=5).sample(p["a"], 3)
+    assert "sampling [" in terminal.text and terminal.text.endswith("\r")
+    terminal.text = ""
+    ps.fit(points(), progress=False, **SMALL)
+    ps.Denoise(steps=5).sample(p["a"], 3, progress=False)
+    with progress.silenced():
+        ps.fit(points(), **SMALL)
+        ps.Denoise(steps=5).sample(p["a"], 3)
+    told = []
+    ps.fit(points(), progress=lambda *step: told.append(step), **SMALL)
+    ps.Denoise(steps=5).sample(p["a"], 3, progress=lambda *step: told.append(step))
+    assert terminal.text == "" and len(told) == 6
+
+
+def test_no_bar_where_nobody_looks_or_it_is_quick(monkeypatch):
+    for terminal, patience in ((Terminal(seen=False), 0.0), (Terminal(), 2.0)):
+        show(monkeypatch, terminal, patience)
+        p = ps.fit(points(), **SMALL)
+        ps.Denoise(steps=5).sample(p["a"], 3)
+        assert terminal.text == ""
+    monkeypatch.setattr(sys, "stderr", None)
+    ps.fit(points(), **SMALL)
+
+
+def test_a_notebook_is_a_place_to_look(monkeypatch):
+    class ZMQInteractiveShell:
+        """What IPython calls the shell of a notebook; that of a terminal has another name."""
+
+    for shell, seen in ((ZMQInteractiveShell(), True), (object(), False), (None, False)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        terminal = show(monkeypatch, Terminal(seen=False))
+        ps.fit(points(), **SMALL)
+        assert ("training [" in terminal.text) == seen
+
+
+def test_a_broken_terminal_stops_no_work(monkeypatch):
+    class Broken(Terminal):
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+    show(monkeypatch, Broken())
+    assert ps.fit(points(), **{**SMALL, "steps": 250}).training["steps"] == 250
+
+
+@pytest.mark.parametrize("bad", [3, "yes", 0.5])
+def test_progress_is_a_callable_or_not(bad):
+    with pytest.raises(PolyscoreError, match="progress must be a callable, True or False"):
+        ps.fit(points(), progress=bad, **SMALL)
+    with pytest.raises(PolyscoreError, match="progress must be a callable, True or False"):
+        ps.Denoise(steps=2).sample(ps.Family({"a": ps.Gaussian()})["a"], 2, progress=bad)
+
+
+class Clock:
+    """A clock that goes by `tick` whenever it is looked at."""
+
+    def __init__(self, tick):
+        self.tick, self.now = tick, 0.0
+
+    def monotonic(self):
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize("model", ["conditional", "separate"])
+def test_slow_steps_report_and_save_by_time(tmp_path, monkeypatch, model):
+    """Steps of 20 seconds: each is told of, so that whoever wants to stop it can; every second one is saved."""
+    fit_module = sys.modules["polyscore.training.fit"]
+    monkeypatch.setattr(fit_module, "time", Clock(20.0))
+    saved, told = [], []
+    real = fit_module._Keeper.save
+    monkeypatch.setattr(fit_module._Keeper, "save", lambda self, t: (saved.append(t.step), real(self, t)))
+    options = {**SMALL, "steps": 7, "model": model, "progress": lambda step, *_: told.append(step)}
+    ps.fit(points(), checkpoint=tmp_path / "run", **options)
+    assert told == [1, 2, 3, 4, 5, 6, 7] and saved == [2, 4, 6, 7]
+    monkeypatch.setattr(fit_module, "time", Clock(20.0))
+    assert ps.fit(points(), seconds=50, **options).training["steps"] == 3
+    with pytest.raises(PolyscoreError, match="checkpoint_seconds"):
+        ps.fit(points(), checkpoint_seconds=0, **SMALL)
+
+
+INTERRUPTED = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+import polyscore as ps
+from training.test_tables import points
+ps.fit(points(), width=8, depth=1, batch=16, steps=10**7, device="cpu", checkpoint={path!r},
+       progress=lambda step, *_: print(step, flush=True))
+"""
+
+
+def test_an_interrupt_leaves_a_checkpoint_of_its_very_step(tmp_path):
+    """Ctrl-C, then the same training on: the same bytes as one that was never interrupted."""
+    path = tmp_path / "run.safetensors"
+    script = INTERRUPTED.format(tests=os.path.dirname(os.path.dirname(__file__)), path=str(path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if int(line) == 300:
+            process.send_signal(signal.SIGINT)
+            break
+    _, error = process.communicate(timeout=120)
+    assert process.returncode != 0 and "KeyboardInterrupt" in error
+    from polyscore.tensor_files import read_tensors
+
+    reached = read_tensors(path)[1]["step"]
+    assert reached >= 300
+    options = {"width": 8, "depth": 1, "batch": 16, "steps": reached + 20, "device": "cpu"}
+    resumed, whole = ps.fit(points(), checkpoint=path, **options), ps.fit(points(), **options)
+    assert torch.equal(resumed.groups[0].network.last, whole.groups[0].network.last)
+
+
+def test_an_interrupt_handler_of_ones_own_is_left_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+    signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    try:
+        ps.fit(points(), progress=lambda *_: os.kill(os.getpid(), signal.SIGINT), **SMALL)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [1]
