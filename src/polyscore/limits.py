@@ -1,0 +1,70 @@
+"""How much memory there is, asked before anything large is allocated."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from polyscore.errors import require
+
+
+def require_memory(numbers_bytes: int, subject: str, remedy: str) -> None:
+    """Raise `ArgumentError` where `numbers_bytes` cannot fit into the memory that is available now.
+
+    Args:
+        numbers_bytes: what would be held at once; an estimate from below, since the refusal is final.
+        subject: what would be held, `10 draws in 3 dimensions`.
+        remedy: what to do instead, a sentence.
+    """
+    free = available_memory()
+    require(free is None or numbers_bytes <= free, subject, "fit into memory",
+            f"{show_bytes(numbers_bytes)} needed, {show_bytes(free or 0)} available", remedy)  # fmt: skip
+
+
+def available_memory() -> int | None:
+    """Return the bytes that can still be allocated on this machine, or None where it does not say."""
+    told = [_meminfo(), _cgroup()]
+    known = [value for value in told if value is not None]
+    if known:
+        return min(known)
+    return _pages("SC_AVPHYS_PAGES") or _pages("SC_PHYS_PAGES")
+
+
+def show_bytes(count: int) -> str:
+    """Return a size in words: `3.2 GB`."""
+    units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"]
+    scaled, power = float(min(int(count), 10**300)), 0
+    while scaled >= 1000 and power < len(units) - 1:
+        scaled, power = scaled / 1000, power + 1
+    return f"{scaled:.3g} {units[power]}"
+
+
+def _meminfo() -> int | None:
+    """`MemAvailable` counts caches that the kernel would drop; free pages alone do not."""
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup() -> int | None:
+    """What a container may still take: its limit less what it holds, caches apart."""
+    limit, used = _lines("/sys/fs/cgroup/memory.max"), _lines("/sys/fs/cgroup/memory.current")
+    if not limit or not used or not limit[0].strip().isdigit():
+        return None
+    caches = [line.split()[1] for line in _lines("/sys/fs/cgroup/memory.stat") if line.startswith("file ")]
+    return max(0, int(limit[0]) - int(used[0]) + sum(map(int, caches)))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _pages(name: str) -> int | None:
+    try:
+        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None

@@ -1,0 +1,53 @@
+"""What cannot fit into memory is refused before it is allocated, in words."""
+
+import pytest
+
+from polyscore import limits
+from polyscore.errors import ArgumentError
+
+
+def test_what_fits_passes_and_what_does_not_is_refused_with_both_sizes(monkeypatch):
+    monkeypatch.setattr(limits, "available_memory", lambda: 2_000_000)
+    limits.require_memory(2_000_000, "a table", "Ask for less.")
+    with pytest.raises(ArgumentError, match=r"a table must fit into memory; got 2 MB needed, 2 MB available. Ask"):
+        limits.require_memory(2_000_001, "a table", "Ask for less.")
+
+
+def test_a_machine_that_does_not_say_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(limits, "available_memory", lambda: None)
+    limits.require_memory(10**30, "a table", "Ask for less.")
+
+
+def test_this_machine_says_how_much_there_is():
+    available = limits.available_memory()
+    assert available is None or 1_000_000 < available < 10**15
+
+
+@pytest.mark.parametrize(
+    "meminfo, cgroup, expected",
+    [
+        ("MemTotal: 9 kB\nMemAvailable:  5 kB\n", None, 5 * 1024),
+        ("MemAvailable: 5 kB\n", ("max", "100"), 5 * 1024),
+        ("MemAvailable: 5 kB\n", ("4096", "1096"), 3000 + 24),
+        ("MemAvailable: 5 kB\n", ("100", "4096"), 0),
+    ],
+)
+def test_the_tighter_of_machine_and_container_counts(monkeypatch, meminfo, cgroup, expected):
+    texts = {"/proc/meminfo": meminfo}
+    if cgroup:
+        texts |= {"/sys/fs/cgroup/memory.max": cgroup[0], "/sys/fs/cgroup/memory.current": cgroup[1]}
+        texts["/sys/fs/cgroup/memory.stat"] = "anon 7\nfile 24\nfile_mapped 9"
+    monkeypatch.setattr(limits, "_lines", lambda path: texts.get(path, "").splitlines())
+    assert limits.available_memory() == expected
+
+
+@pytest.mark.parametrize(
+    "count, text",
+    [(0, "0 bytes"), (999, "999 bytes"), (1536, "1.54 kB"), (10**12, "1 TB"), (8 * 10**20, "800 EB")],
+)
+def test_sizes_in_words(count, text):
+    assert limits.show_bytes(count) == text
+
+
+def test_no_size_is_too_large_to_be_shown():
+    assert limits.show_bytes(10**5000).endswith(" EB")
