@@ -10,7 +10,6 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,8 +26,16 @@ from polyscore.distributions.learned import (
     common_units,
     network_conditions,
 )
-from polyscore.errors import ArgumentError, CompositionError, ScoreError, UnknownConditionError, check_conditions
-from polyscore.expressions import parse_exponents, quoted, unknown_condition
+from polyscore.errors import (
+    ArgumentError,
+    CompositionError,
+    ScoreError,
+    UnknownConditionError,
+    check_conditions,
+    is_number,
+    shorten,
+)
+from polyscore.expressions import SMALLEST, Exponents, parse_exponents, quoted, unknown_condition
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
@@ -67,6 +74,10 @@ class Family(Mapping[str, "Composition"]):
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
         check_conditions(members)
+        if schedule is not None and not isinstance(schedule, Schedule):
+            raise ArgumentError(
+                f"schedule must be a schedule, such as ps.VP(); got {shorten(schedule)}. Write ps.VP()."
+            )
         for name in members:
             if not isinstance(members[name], (Distribution, ScoreModel)):
                 raise CompositionError(
@@ -222,9 +233,20 @@ class Composition:
         for name in exponents:
             if name not in family:
                 raise UnknownConditionError(unknown_condition(name, family.members))
-        self.family = family
+        self._family = family
         # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
-        self.exponents = {name: _finite(value) for name, value in exponents.items() if not abs(value) <= 1e-12}
+        finite = {name: _finite(value) for name, value in exponents.items()}
+        self._exponents = Exponents({name: value for name, value in finite.items() if abs(value) > SMALLEST})
+
+    @property
+    def family(self) -> Family:
+        """The family that the conditions belong to."""
+        return self._family
+
+    @property
+    def exponents(self) -> Exponents:
+        """The exponents w_a by condition; read only."""
+        return self._exponents
 
     @property
     def total(self) -> float:
@@ -253,8 +275,8 @@ class Composition:
         return self._merge(other, -1.0)
 
     def __pow__(self, power: float) -> Composition:
-        if isinstance(power, bool) or not isinstance(power, Real):
-            raise ArgumentError(f"a power must be a number; got {power!r}.")
+        if not is_number(power):
+            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
         return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
 
     def _merge(self, other: Any, sign: float) -> Composition:
@@ -281,8 +303,6 @@ class Composition:
 
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`."""
-        if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
         self._check_points(x)
         return self.family.scores(x, self._time(t, x), self.conditions)
 
@@ -337,7 +357,9 @@ class Composition:
         return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
 
     def _check_points(self, x: Tensor) -> None:
-        """Check that x holds points of this composition."""
+        """Check that x holds points of this composition, and that there is one."""
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"x must be a tensor of floating-point numbers; got {kind}. Convert it: x.float().")
@@ -378,7 +400,6 @@ def base_composition(family: Family, base: str = "base") -> Composition:
 
 
 def _finite(value: float) -> float:
-    value = float(value)
-    if value != value or abs(value) == float("inf"):
-        raise ArgumentError(f"an exponent must be finite; got {value}.")
-    return value
+    if not is_number(value):
+        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
+    return float(value)
