@@ -8,6 +8,7 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import is_count, require
+from polyscore.rng import as_seed
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
@@ -40,7 +41,7 @@ class Sampler(ABC):
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
-        settings = self.settings(q)
+        seed, settings = as_seed(seed), self.settings(q)
         return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
 
 

@@ -19,7 +19,7 @@ from polyscore.distributions.learned import Ensemble
 from polyscore.errors import DegeneracyWarning, PolyscoreError, is_count, require
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
-from polyscore.rng import derive
+from polyscore.rng import as_seed, derive
 from polyscore.tensor_files import read_tensors, write_tensors
 from polyscore.training.families import build_family
 from polyscore.training.pools import Data, Pools, stack_pools
@@ -69,6 +69,7 @@ def fit(
         progress: called now and then with (step, steps, mean loss).
     """
     require(is_count(members), "members", "be a whole number of at least 1", members)
+    seed = as_seed(seed)
     seeds = [seed] if members == 1 else [derive(seed, "member", m) for m in range(members)]
     families = fit_many(
         [data] * members, seeds, recipe=recipe, device=device, checkpoint=checkpoint,
@@ -78,7 +79,7 @@ def fit(
         return families[0]
     together = {name: Ensemble([family.members[name] for family in families]) for name in families[0]}  # type: ignore[misc]
     family = Family(together, units=families[0].units)
-    family.training = {**families[0].training, "seed": int(seed), "members": int(members)}
+    family.training = {**families[0].training, "seed": seed, "members": int(members)}
     return family
 
 
@@ -99,6 +100,7 @@ def fit_many(
     A family's result depends on its own data and seed, not on who shares the program.
     """
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
+    seeds = [as_seed(seed) for seed in seeds]
     require(is_count(checkpoint_every), "checkpoint_every",
             "be a whole number of at least 1", checkpoint_every)  # fmt: skip
     require(seconds is None or seconds >= 0, "seconds", "be at least 0, or None", seconds)
@@ -219,7 +221,7 @@ def _families(trainer: Trainer, pools: Pools) -> list[Family]:
         )
         units = (pools.shift[m], pools.scale[m]) if recipe.standardise else None
         indices = {name: a for a, name in enumerate(pools.conditions)}
-        training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
+        training = {"recipe": recipe.to_dict(), "seed": seed, "steps": trainer.step,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         family = build_family(Checkpoint([network], indices, recipe.schedule, units, training))
         families.append(family)
