@@ -9,11 +9,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 import polyscore as ps
+from polyscore import yaml_files
 from polyscore.errors import ExpressionError, PolyscoreError, nearest, require, shorten
+from polyscore.experiments.spec import load_spec, parse_spec
+from polyscore.family_file import load_family, parse_family
+from polyscore.yaml_files import YamlError
 
 FAMILY = ps.Family({"a1": ps.Gaussian(), "a2": ps.Gaussian(), "base": ps.Gaussian()})
 
@@ -104,3 +111,111 @@ def test_an_object_that_cannot_be_shown_does_not_hide_the_error() -> None:
 
     with pytest.raises(PolyscoreError, match="a value must be a number; got <Silent"):
         require(False, "a value", "be a number", Silent())
+
+
+# YAML, in family files and in specs
+def doubling(first: str, entry: str, levels: int = 9) -> str:
+    """A document of a few hundred bytes in which every line holds ten times the line before."""
+    names = "abcdefghijkl"
+    pairs = pairwise(names[: levels + 1])
+    lines = [f"{after}: &{after} {entry.format(','.join([f'*{before}'] * 10))}" for before, after in pairs]
+    return "\n".join([f"a: &a {first}", *lines])
+
+
+BOMBS = {
+    "lists": (doubling("[x, x, x]", "[{}]"), "more than 250000 entries, aliases written out"),
+    "mappings": (doubling("{k: 1}", "{{k: [{}]}}"), "more than 250000 entries"),
+    "merges": (doubling("{k: 1}", "{{<<: [{}]}}"), "more than 250000 entries"),
+    "chain": (
+        "a0: &a0 [1]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}]\n" for k in range(1, 3000)),
+        "aliases nest more than 40",
+    ),
+    "itself": ("a: &a [*a]", "an alias stands inside what it names"),
+    "itself, a mapping": ("&a {b: *a}", "an alias stands inside what it names"),
+    "brackets": ("[" * 100_000, "nest more than 40 deep"),
+    "braces": ("{a: " * 5000, "nest more than 40 deep"),
+    "dashes": ("- " * 3000, "nest more than 40 deep"),
+    "indents": ("".join(" " * k + "a:\n" for k in range(500)), "nest more than 40 deep"),
+    "digits": ("a: " + "1" * 5000, "one entry has more than 1000 characters"),
+    "megabytes": ("a: 1  # " + "x" * 5_000_000, "a file must be at most 4 MB"),
+}
+
+
+@pytest.mark.parametrize("read", [parse_family, parse_spec])
+@pytest.mark.parametrize(("text", "words"), BOMBS.values(), ids=BOMBS)
+def test_yaml_bombs_are_refused(text: str, words: str, read: Callable[[str], object]) -> None:
+    with pytest.raises(PolyscoreError, match=words) as caught:
+        read(text)
+    assert len(str(caught.value)) < 700
+
+
+def test_the_bomb_that_once_went_off_does_so_no_more() -> None:
+    """300 bytes in the place of a value: 30 s and 5.5 GB, spent on its repr in the message of the rule it broke."""
+    bomb = doubling("[x, x, x]", "[{}]")
+    found = refused(
+        f"__import__('polyscore.family_file').family_file.parse_family({bomb + chr(10) + 'conditions: *j'!r})",
+        f"__import__('polyscore.experiments.spec').experiments.spec.parse_spec({bomb + chr(10) + 'experiments: *j'!r})",
+        megabytes=4000,
+    )
+    assert all(len(message) < 1000 for message in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: !!int abc", "'abc' is not a whole number"), ("a: !!float abc", "'abc' is not a number"),
+        ("a: !!bool abc", "'abc' is neither true nor false"), ("a: !!int ''", "is not a whole number"),
+        ("a: !!binary eA==", "tag:yaml.org,2002:binary"), ("a: !!timestamp 2001-01-01", "2002:timestamp"),
+        ("a: !!set {x}", "2002:set"), ("a: !mine 1", "the tag '!mine'"),
+        ("a: !!python/name:os.system x", "python/name"),
+        ("a: 010", "'010' is not a whole number"), ("a: \0", r"the character '\x00' at line 1"),
+        ("yes: 1", "the key 'yes' would be read as True: write it in quotes"),
+        ("0x1: 1", "the key '0x1' would be read as 1"),
+        ("1: 1\n0x1: 2", "the key '0x1' would be read as 1"), ("1: a\n'1': b", "the key '1' stands twice"),
+        ("~: 1", "would be read as None"), ("{a: 1}: 2", "a key must be a name"), ("--- 1\n--- 2", "another document"),
+        ("a: *b", "undefined alias"), ("a: \ud800", r"the character '\ud800'"),
+        ("%YAML 9.9\n---\na: 1", "incompatible"),
+    ],
+)  # fmt: skip
+def test_wrong_scalars_keys_and_tags_are_our_errors(text: str, words: str) -> None:
+    with pytest.raises(YamlError, match="must be valid YAML") as caught:
+        yaml_files.parse(text)
+    assert words in str(caught.value)
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
+def test_plain_yaml_means_what_it_looks_like() -> None:
+    text = "\ufeffshared: &s {p: 1, q: 2}\nown: {<<: *s, q: 3}\n"
+    text += "1: [1e-4, -.5, 1_000, 0x10, .inf, yes, null, 1:30, 2001-99-99, '010']"
+    assert yaml_files.parse(text) == {
+        "shared": {"p": 1, "q": 2}, "own": {"p": 1, "q": 3},
+        "1": [1e-4, -0.5, 1000, 16, float("inf"), True, None, "1:30", "2001-99-99", "010"],
+    }  # fmt: skip
+    assert yaml_files.parse("") is None and yaml_files.parse("1e5: 1e5") == {"1e5": 1e5}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff\xfea\x00:\x00", "UTF-16, not UTF-8 text"),
+        (b"\x80abc", "not UTF-8 text"),
+        (b"x" * 5_000_000, "larger than 4 MB"),
+    ],
+)
+def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "f.yaml").write_bytes(content)
+    for path in (tmp_path / "f.yaml", tmp_path, tmp_path / "none", "nul\0", "x" * 5000, "/dev/zero"):
+        for load in (load_family, load_spec):
+            with pytest.raises(PolyscoreError, match="readable") as caught:
+                load(path)
+            assert path != tmp_path / "f.yaml" or reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["dim: 2.7", "dim: '2'", "dim: yes", "cov: 2001-01-01", "cov: .nan", "cov: .inf", "cov: [1, yes]", "mean: 1:30",
+     "cov: " + "1" * 900, "dim: 1000000000000000", "cov: {a: 1}", "mean: ~~", "cov: '1.0'"],
+)  # fmt: skip
+def test_numbers_of_a_family_file_are_numbers(entry: str) -> None:
+    with pytest.raises(PolyscoreError, match=f"condition 'a': {entry.split(':')[0]} must|condition 'a': a Gaussian in"):
+        parse_family(f"conditions: {{a: {{kind: gaussian, {entry}}}}}")

@@ -26,7 +26,7 @@ def chosen(
     names: list[str], everything: bool, spec: Path | None, runs: int | None, particles: str | None, quick: bool
 ) -> list[Experiment]:
     """Return the experiments that the command line asks for, with its changes."""
-    from polyscore.errors import ArgumentError, require
+    from polyscore.errors import ArgumentError, require, shorten
     from polyscore.experiments import cells
 
     experiments = known(spec)
@@ -39,7 +39,7 @@ def chosen(
             changes["particles"] = tuple(sorted({int(part) for part in particles.split(",")}))
         except ValueError as error:
             raise ArgumentError(
-                f"--particles must be whole numbers such as 1,4,16; got {particles!r}. Separate them by commas."
+                f"--particles must be whole numbers such as 1,4,16; got {shorten(particles)}. Separate them by commas."
             ) from error
         require(min(changes["particles"]) >= 1, "--particles", "be at least 1", particles)
     found = [cells.quick(experiment) for experiment in found] if quick else found
@@ -48,14 +48,13 @@ def chosen(
 
 def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
     """An experiment by name, or both of a setting."""
-    from polyscore.errors import ArgumentError
-    from polyscore.experiments.spec import nearest
+    from polyscore.errors import ArgumentError, nearest, shorten
 
     found = [experiments[name]] if name in experiments else [e for e in experiments.values() if e.setting == name]
     if not found:
         names = dict.fromkeys([*experiments, *(e.setting for e in experiments.values())])
         raise ArgumentError(
-            f"an experiment must be one of {', '.join(experiments)}; got {name!r}.{nearest(name, names)}"
+            f"an experiment must be one of {', '.join(experiments)}; got {shorten(name)}.{nearest(name, names)}"
         )
     return found
 

@@ -8,18 +8,19 @@ experiments:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from polyscore.errors import PolyscoreError
+from polyscore import yaml_files
+from polyscore.errors import PolyscoreError, nearest, shorten
 from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
 from polyscore.experiments.papers.settings import setting
+from polyscore.yaml_files import YamlError
 
 
 def _no_truth(value: Any) -> Any:
@@ -32,29 +33,12 @@ def _no_truth(value: Any) -> Any:
 Number = BeforeValidator(_no_truth)
 Count = Annotated[int, Field(ge=1), Number]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
+_LONGEST = 100  # it becomes part of file names
 _TOP = ("protocol", "experiments")
 
 
 class SpecError(PolyscoreError):
     """A spec with an unknown key or a value outside its domain."""
-
-
-class _OnceLoader(yaml.SafeLoader):
-    """YAML in which a name may stand only once: the second would silently replace the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping, or say which key is there twice."""
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.YAMLError(f"a key must be a name, in line {key_node.start_mark.line + 1}")
-            if key in seen:
-                raise yaml.YAMLError(
-                    f"the key {key!r} stands twice, the second time in line {node.start_mark.line + 1}ff"
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 class _Model(BaseModel):
@@ -134,35 +118,37 @@ def parse_experiment(description: Any) -> Experiment:
 def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
     """Return the experiments of a spec file's text by name; a shared `protocol` fills what an experiment leaves out."""
     try:
-        content = yaml.load(text, _OnceLoader)
-    except yaml.YAMLError as error:
-        raise SpecError(f"{source} must be valid YAML; {error}. Correct that line.") from error
+        content = yaml_files.parse(text)
+    except YamlError as error:
+        raise SpecError(f"{source}: {error}") from error
     for key in content if isinstance(content, Mapping) else ():
         if key not in _TOP:
             remedy = nearest(key, _TOP) or " Move it below one of them."
-            raise SpecError(f"a key of {source} must be protocol or experiments; got {key!r}.{remedy}")
+            raise SpecError(f"a key of {source} must be protocol or experiments; got {shorten(key)}.{remedy}")
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
         raise SpecError(
-            f"{source} must hold `experiments:`, a mapping from name to experiment; got {content!r:.80}. "
+            f"{source} must hold `experiments:`, a mapping from name to experiment; got {shorten(content, 80)}. "
             "Write experiments: {my-name: {setting: mixture-ood}}."
         )
-    names = [str(name) for name in content["experiments"]]
-    for name in names:
-        if names.count(name) > 1 or not _NAME.fullmatch(name):
-            rule = "stand only once" if names.count(name) > 1 else "be of a-z, A-Z, 0-9, blanks and . _ - + = & %"
-            raise SpecError(f"the name of an experiment of {source} must {rule}; got {name!r}. Choose another.")
-    found = {str(name): _one(name, entry, content, source) for name, entry in content["experiments"].items()}
+    for name in content["experiments"]:
+        if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+            rule = f"be of a-z, A-Z, 0-9, blanks and . _ - + = & %, at most {_LONGEST} characters long"
+            raise SpecError(f"the name of an experiment of {source} must {rule}; got {shorten(name)}. Choose another.")
+    found = {name: _one(name, entry, content, source) for name, entry in content["experiments"].items()}
     return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
 
 
 def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Experiment:
     if not isinstance(entry, Mapping):
         raise SpecError(
-            f"experiment {name!r} of {source} must be a mapping; got {entry!r:.80}. Write {{setting: mixture-ood}}."
+            f"experiment {shorten(name)} of {source} must be a mapping; got {shorten(entry, 80)}. "
+            "Write {setting: mixture-ood}."
         )
     shared, own = content.get("protocol") or {}, entry.get("protocol") or {}
     if not isinstance(shared, Mapping) or not isinstance(own, Mapping):
-        raise SpecError(f"a protocol of {source} must be a mapping; got {(own or shared)!r:.80}. Write {{clip: null}}.")
+        raise SpecError(
+            f"a protocol of {source} must be a mapping; got {shorten(own or shared, 80)}. Write {{clip: null}}."
+        )
     try:
         return parse_experiment({**entry, "protocol": {**shared, **own}})
     except PolyscoreError as error:
@@ -172,8 +158,8 @@ def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Expe
 def load_spec(path: str | Path) -> dict[str, Experiment]:
     """Return the experiments of a YAML file by name."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = yaml_files.read_text(path)
+    except YamlError as error:
         raise SpecError(f"a spec must be a readable YAML file; got {str(path)!r} ({error}). Check the path.") from error
     return parse_spec(text, str(path))
 
@@ -185,15 +171,9 @@ def dump_spec(experiments: Mapping[str, Experiment]) -> str:
     return yaml.safe_dump({"experiments": entries}, sort_keys=False)
 
 
-def nearest(value: object, known: Any) -> str:
-    """Return " Did you mean ...?" for the closest known name, or nothing."""
-    near = difflib.get_close_matches(str(value), list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
 def _unknown(subject: str, key: object, model: type[BaseModel]) -> str:
     fields = list(model.model_fields)
-    return f"{subject} must be one of {', '.join(fields)}; got {key!r}.{nearest(key, fields)}"
+    return f"{subject} must be one of {', '.join(fields)}; got {shorten(key)}.{nearest(key, fields)}"
 
 
 def _first(error: ValidationError) -> str:
@@ -207,4 +187,4 @@ def _first(error: ValidationError) -> str:
     if found["type"] == "missing":
         return f"{where} must be given; got nothing. `polyscore paper list --json` shows valid ones."
     rule = "hold at least one number" if found["type"] == "too_short" else rule
-    return f"{where} must {rule}; got {found['input']!r:.80}. `polyscore paper list --json` shows valid ones."
+    return f"{where} must {rule}; got {shorten(found['input'], 80)}. `polyscore paper list --json` shows valid ones."
