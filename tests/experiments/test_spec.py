@@ -91,6 +91,45 @@ def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> Non
     assert part in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("runs: 1000000000000000000", r"must have at most 1000000 cells; got 23000000000000000000\. Lower its runs"),
+        (
+            "particles: [1, 1000000000000]",
+            "a swarm of K = 1000000000000 particles must fit into memory; got 64 TB needed",
+        ),
+        ("train_sizes: [1000000000000]", "1000000000000 training points a condition must fit into memory"),
+        ("protocol: {swarms: 1000000000000}", "1000000000000 swarms must fit into memory; got 64 TB needed"),
+        ("protocol: {projections: 10000000000000}", "10000000000000 projections must fit into memory"),
+        ("protocol: {width: 10000000}", "a network of width 10000000 and depth 4 must fit into memory"),
+        ("protocol: {depth: 1000000000}", "depth 1000000000 must fit into memory"),
+        ("protocol: {batch: 1000000000000}", "a batch of 1000000000000 .* must fit into memory"),
+        ("protocol: {steps: 1000000000}", "steps must be less than or equal to 1000000"),
+        ("protocol: {train_steps: 1000000000000}", "train_steps must be less than or equal to 100000000"),
+        ("protocol: {first_seed: 99999999999999999999}", "first_seed must be less than"),
+        ("protocol: {clip: .inf}", "clip must be a finite number"),
+        ("protocol: {clip: .nan}", "clip must be"),
+        ("protocol: {learning_rate: .nan}", "learning_rate must be"),
+        ("runs: 1.5", "runs must be a valid integer"),
+        ("runs: 2001-01-01", "runs must be a valid integer"),
+        ("runs: " + "9" * 900, "must have at most 1000000 cells"),
+        ("particles: [" + "9" * 900 + "]", "must fit into memory"),
+    ],
+)
+def test_counts_have_a_ceiling(entry: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        parse_spec(f"experiments: {{a: {{setting: mixture-ood, {entry}}}}}")
+
+
+def test_cells_are_counted_without_being_made() -> None:
+    for found in (papers.load("mixture-ood-separate"), quick(papers.load("mixture-id-conditional")),
+                  Experiment("mixture-ood", "analytic", ()), Experiment("mixture-ood", analytic=False)):  # fmt: skip
+        assert found.count == len(list(found.cells()))
+    with pytest.raises(ArgumentError, match="must have at most 1000000 cells"):
+        next(dataclasses.replace(found, runs=10**18).cells())
+
+
 def test_a_missing_spec_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="readable YAML file"):
         load_spec(tmp_path / "none.yaml")

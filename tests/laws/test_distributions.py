@@ -230,7 +230,7 @@ def test_whole_seeds_keep_their_numbers():
     assert derive(-3, "x") == 3187063942164264454 and derive(2**70, "x") == 3581558953831452334
 
 
-@pytest.mark.parametrize("n", [10**12, 10**18, 10**400])
+@pytest.mark.parametrize("n", [10**12, 10**18, 10**400, 10**5000], ids=lambda n: f"{n.bit_length()} bits")
 def test_more_draws_than_memory_holds_are_refused_before(n):
     for part in (DISTRIBUTIONS["gaussian-3-full"], DISTRIBUTIONS["mixture-2-own"]):
         with pytest.raises(ArgumentError, match=r"draws in \d dimensions must fit into memory; got .* needed"):

@@ -98,8 +98,11 @@ def run(
         from polyscore.experiments.store import Store
 
         chosen = choose(names or [], all_, spec, runs, particles, quick)
-        require(seconds is None or seconds > 0, "--seconds", "be positive", seconds)
+        require(seconds is None or 0 < seconds < float("inf"), "--seconds", "be positive and finite", seconds)
         require(networks is None or networks >= 1, "--networks", "be at least 1", networks)
+        require(gpus is None or gpus < float("inf"), "--gpus", "be a finite number", gpus)
+        require(workers is None or engine != "local" or workers <= 256, "--workers",
+                "be at most 256 on one machine", workers, "Use --engine ray or submitit for more.")  # fmt: skip
         given = {"address": address, "gpus": gpus, "partition": partition, "minutes": minutes}
         if quick and engine == "local":
             workers = workers or _cores(device)

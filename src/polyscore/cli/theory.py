@@ -30,9 +30,12 @@ def command(
     with show.clean(), show.progress("loading", quiet=as_json) as report:
         from polyscore.errors import require
         from polyscore.files import check_directory
+        from polyscore.limits import require_memory
         from polyscore.theory import epsilon_example
 
         require(n >= 100, "n", "be at least 100", n, "A covariance from fewer samples tests nothing.")
+        # 16 particles a sample in two dimensions, a position and a move of each
+        require_memory(256 * n, f"{n} samples of 16 particles each", "Lower -n.")
         if out is not None:
             check_directory(out)
         found, rows = _compute(n, seed, report), epsilon_example(_EPSILONS)

@@ -80,7 +80,7 @@ def check_draw(n: Any, dim: int, dtype: Any) -> None:
     require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n)
     require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "be a floating-point type of torch",
             shorten(dtype), "Use torch.float32 or torch.float64.")  # fmt: skip
-    require_memory(16 * n * dim, f"{n} draws in {dim} dimensions", "Draw fewer, or a part at a time.")
+    require_memory(16 * n * dim, f"{shorten(n)} draws in {dim} dimensions", "Draw fewer, or a part at a time.")
 
 
 def eigen(cov: Any, dim: int, subject: str = "cov") -> tuple[Tensor, Tensor | None]:

@@ -34,7 +34,7 @@ class Gaussian(Distribution):
         require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(stated))
         self.dim = stated.pop() if stated else 2
         require(self.dim >= 1, "dim", "be at least 1", self.dim)
-        require_memory(32 * self.dim, f"a Gaussian in {self.dim} dimensions", "Lower dim.")
+        require_memory(32 * self.dim, f"a Gaussian in {shorten(self.dim)} dimensions", "Lower dim.")
         self.mean = torch.zeros(self.dim, dtype=torch.float64) if centre is None else centre
         values, basis = eigen(cov, self.dim)
         self.components = Components(self.mean[None], values[None], None if basis is None else basis[None])

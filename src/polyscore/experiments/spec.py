@@ -17,9 +17,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from polyscore import yaml_files
-from polyscore.errors import PolyscoreError, nearest, shorten
+from polyscore.errors import ArgumentError, PolyscoreError, cut, nearest, shorten
 from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
 from polyscore.experiments.papers.settings import setting
+from polyscore.limits import require_memory
 from polyscore.yaml_files import YamlError
 
 
@@ -58,19 +59,19 @@ class ProtocolSpec(_Model):
     """`cells.Protocol`, with the domain of every field."""
 
     swarms: Annotated[int, Field(ge=2), Number] = Protocol.swarms
-    steps: Count = Protocol.steps
-    clip: Annotated[float, Field(gt=0), Number] | None = Protocol.clip
+    steps: Annotated[int, Field(ge=1, le=1_000_000), Number] = Protocol.steps
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False), Number] | None = Protocol.clip
     corrected: bool = Protocol.corrected
     churn: Annotated[float, Field(ge=0, le=100), Number] = Protocol.churn
     reference: Literal["paper", "exact"] = "paper"
     projections: Count = Protocol.projections
     precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
-    train_steps: Count = Protocol.train_steps
+    train_steps: Annotated[int, Field(ge=1, le=100_000_000), Number] = Protocol.train_steps
     batch: Annotated[int, Field(ge=3), Number] = Protocol.batch
     learning_rate: Annotated[float, Field(gt=0, le=1), Number] = Protocol.learning_rate
     width: Count = Protocol.width
     depth: Count = Protocol.depth
-    first_seed: Annotated[int, Field(ge=0), Number] = Protocol.first_seed
+    first_seed: Annotated[int, Field(ge=0, lt=2**63), Number] = Protocol.first_seed
 
     @model_validator(mode="after")
     def _published_is_an_sde(self) -> ProtocolSpec:
@@ -110,9 +111,38 @@ def parse_experiment(description: Any) -> Experiment:
     """Return the experiment of a mapping as YAML gives it; `SpecError` says what is wrong with it."""
     try:
         found = ExperimentSpec.model_validate(description).model_dump()
-        return Experiment.from_dict({**found, "train_sizes": ()} if found["models"] == ANALYTIC else found)
+        experiment = Experiment.from_dict({**found, "train_sizes": ()} if found["models"] == ANALYTIC else found)
+        check_size(experiment)
+        return experiment
     except ValidationError as error:
         raise SpecError(_first(error)) from error
+    except ArgumentError as error:
+        raise SpecError(str(error)) from error
+
+
+def check_size(experiment: Experiment) -> None:
+    """Refuse an experiment that no machine of this memory could hold or no patience see the end of.
+
+    Memory is estimated from below, in float32: what one swarm, the samples, the training data, a network with its
+    gradient and Adam's two moments, and one batch of activations take.
+    """
+    next(experiment.cells(), None)
+    p, most = experiment.protocol, max(experiment.particles)
+    size, name = max(experiment.train_sizes, default=0), experiment.name
+    needed = {
+        f"a swarm of K = {most} particles": 64 * most,
+        f"{p.swarms} swarms": 64 * p.swarms,
+        f"{p.projections} projections": 16 * p.projections,
+        f"{size} training points a condition": 24 * size,
+        f"a network of width {p.width} and depth {p.depth}": 16 * p.depth * p.width**2 if size else 0,
+        f"a batch of {p.batch} through width {p.width} and depth {p.depth}": 4
+        * p.batch
+        * p.width
+        * p.depth
+        * bool(size),
+    }
+    for what, amount in needed.items():
+        require_memory(amount, f"{name}: {cut(what)}", "Lower it.")
 
 
 def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
