@@ -5,6 +5,7 @@ Figures are built without `pyplot`, so no backend, window or global state is tou
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from polyscore.errors import cut
 from polyscore.files import write_atomically
 
 if TYPE_CHECKING:
@@ -33,6 +35,16 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "figure.facecolor": "white",
 }
+
+
+def plain(text: str) -> str:
+    """Return a name as a title or label shows it: no formula where it has dollars, no command, wrapped and cut.
+
+    A label that begins with an underscore would be left out of a legend; a blank before it keeps it.
+    """
+    lines = [part for line in text.split("\n") for part in textwrap.wrap(cut(line, 140), 48)]
+    shown = "\n".join(lines).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 class Panels:
@@ -91,10 +103,10 @@ def scatter(
     reach = 1.05 * max(reach_of(values[:, :2] - centre) for values in points.values())
     colours = colours or [BLUE] * len(points)
     side = 4.0 if len(points) == 1 else 2.8
-    with Panels(path, [side] * len(points), side + 0.3, title) as (_, axes):
+    with Panels(path, [side] * len(points), side + 0.3, plain(title)) as (_, axes):
         for axis, colour, (name, values) in zip(axes, colours, points.items(), strict=True):
             scatter_panel(axis, values, colour, reach, centre.tolist())
-            axis.set_title(name)
+            axis.set_title(plain(name))
 
 
 def reach_of(values: Tensor) -> float:
@@ -129,16 +141,16 @@ def composition(
         level: radius that holds 95 % of the exact composition, drawn in every panel.
     """
     reach = 1.05 * max(reach_of(values) for values in [*sources.values(), *results.values()])
-    with Panels(path, [2.8] * (1 + len(results)), 3.3, title) as (_, axes):
+    with Panels(path, [2.8] * (1 + len(results)), 3.3, plain(title)) as (_, axes):
         for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
             scatter_panel(axes[0], values[:1500], colour, reach)
-            axes[0].scatter([], [], color=colour, s=14, label=name)
+            axes[0].scatter([], [], color=colour, s=14, label=plain(name))
         axes[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
         axes[0].set_title("sources")
         for axis, colour, (name, values) in zip(axes[1:], (PINK, BLUE, GREEN), results.items(), strict=False):
             scatter_panel(axis, values[:1500], colour, reach)
             circle(axis, level)
-            axis.set_title(name)
+            axis.set_title(plain(name))
             axis.set_ylabel("")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyscore.cli import show
+from polyscore.errors import visible
 
 app = typer.Typer(help="Join and inspect **stores** of results.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -44,10 +45,10 @@ def merge(
                     differing += target.conflicts(part)
                     new += target.merge(part)
                     samples.merge(target, part)
-                lines.append(f"{new} new records from {source}" + _differ(differing))
+                lines.append(f"{new} new records from {visible(str(source))}" + _differ(differing))
     for line in lines:
         show.stdout().print(line, soft_wrap=True)
-    show.stdout().print(f"{into} holds {len(target.records)} records", soft_wrap=True)
+    show.stdout().print(f"{visible(str(into))} holds {len(target.records)} records", soft_wrap=True)
 
 
 def _differ(count: int) -> str:
