@@ -74,11 +74,12 @@ def _plain(value: object) -> str:
 
 
 def _message(text: object) -> object:
-    """A whole message: our line breaks stay, what is unprintable besides is spelled out."""
+    """A whole message: our line breaks stay, what is unprintable is spelled out; rule and remedy outlive a cut."""
     if not isinstance(text, str):
         return text
-    shown = "\n".join(visible(line) for line in text[: MESSAGE_LENGTH + 1].split("\n"))
-    return shown if len(shown) <= MESSAGE_LENGTH else f"{shown[: MESSAGE_LENGTH - 1]}…"
+    half = MESSAGE_LENGTH // 2
+    kept = text if len(text) <= MESSAGE_LENGTH else f"{text[:half]} … {text[-half:]}"
+    return "\n".join(map(visible, kept.split("\n")))
 
 
 class PolyscoreError(ValueError):

@@ -36,7 +36,7 @@ def load_family(path: Path | str) -> Family:
         text = yaml_files.read_text(path)
     except YamlError as error:
         raise FamilyFileError(
-            f"a family file must be readable; got {str(path)!r} ({error}). Check the path."
+            f"a family file must be readable; got {shorten(str(path))} ({error}). Check the path."
         ) from error
     return parse_family(text, Path(path).name)
 

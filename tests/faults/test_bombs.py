@@ -104,6 +104,12 @@ def test_the_text_of_a_bomb_is_bounded() -> None:
         assert len(message) < 300 and message.isprintable() and message.endswith("Shrink it.")
 
 
+def test_a_message_keeps_its_rule_and_its_remedy() -> None:
+    text = str(PolyscoreError("a path must be short; got '" + "x" * 10**6 + "\x1b'. Choose another.\n  line"))
+    assert len(text) < 4100 and text.startswith("a path must be short")
+    assert text.endswith("x\\x1b'. Choose another.\n  line")
+
+
 def test_an_object_that_cannot_be_shown_does_not_hide_the_error() -> None:
     class Silent:
         def __repr__(self) -> str:

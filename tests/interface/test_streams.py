@@ -122,6 +122,19 @@ def test_pictures_take_every_name(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "a.svg").exists() and (tmp_path / "b.svg").exists()
 
 
+@pytest.mark.parametrize("path", ["x" * 5000, "x/" * 3000])
+def test_a_path_that_no_system_takes_is_told_in_words(tmp_path: Path, path: str) -> None:
+    for done in (
+        run("sample", path, "a"), run("sample", path, "a", "--out", f"{path}x.csv"), run("theory", "--out", path),
+        run("demo", "--quick", "--out", path), run("paper", "list", "--spec", path),
+        run("paper", "status", "--store", path),
+        run("paper", "report", "--store", path, "--out", path), run("store", "merge", path, "--into", tmp_path / "all"),
+        run("paper", "run", "--all", "--store", path, "--device", "cpu"),
+    ):  # fmt: skip
+        assert done.exit_code == 2 and "File name too long" in done.stderr and len(done.stderr) < 12_000
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_too_little_memory_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes.")

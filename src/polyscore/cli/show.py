@@ -15,14 +15,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from polyscore.errors import ArgumentError, PolyscoreError, PolyscoreWarning, visible
+from polyscore.errors import ArgumentError, PolyscoreError, PolyscoreWarning, shorten, visible
 
 Report = Callable[[int, int, str], None]
 _IN_ASCII = {"–": "-", "—": "-", "±": "+/-", "×": "x", "≤": "<=", "≥": ">=", "≠": "!=", "ε": "eps", "²": "^2",
@@ -127,16 +127,22 @@ def clean() -> Iterator[list[str]]:
         try:
             yield told
         except PolyscoreError as error:
-            stderr().print(Text(f"error: {error}", style="bold red"))
-            raise typer.Exit(2) from error
+            _refuse(str(error), error)
+        except OSError as error:
+            if error.filename is None:  # a stream of this process; `streams` tells
+                raise
+            _refuse(
+                f"a path must be usable; got {shorten(str(error.filename))} ({error.strerror}). Choose another.", error
+            )
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error).lower():
                 raise
-            said = (
-                "error: the work must fit into memory; it did not. Ask for fewer samples, particles or steps at a time."
-            )
-            stderr().print(Text(said, style="bold red"))
-            raise typer.Exit(2) from error
+            _refuse("the work must fit into memory; it did not. Ask for fewer samples, particles or steps.", error)
+
+
+def _refuse(message: str, error: Exception) -> NoReturn:
+    stderr().print(Text(f"error: {message}", style="bold red"))
+    raise typer.Exit(2) from error
 
 
 def require_device(device: str | None) -> None:

@@ -190,8 +190,10 @@ def load_spec(path: str | Path) -> dict[str, Experiment]:
     try:
         text = yaml_files.read_text(path)
     except YamlError as error:
-        raise SpecError(f"a spec must be a readable YAML file; got {str(path)!r} ({error}). Check the path.") from error
-    return parse_spec(text, str(path))
+        raise SpecError(
+            f"a spec must be a readable YAML file; got {shorten(str(path))} ({error}). Check the path."
+        ) from error
+    return parse_spec(text, cut(str(path)))
 
 
 def dump_spec(experiments: Mapping[str, Experiment]) -> str:
