@@ -132,12 +132,19 @@ def test_bad_input_is_refused_cleanly(tmp_path: Path, expression: str, options: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("out", ["file.txt/out.npz", "out.xlsx", "folder.npz"])
-def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str) -> None:
+@pytest.mark.parametrize(
+    ("out", "rule"),
+    [
+        ("file.txt/out.npz", "must be writable"),
+        ("out.xlsx", "must end in .npz, .csv, .parquet"),
+        ("folder.npz", "must not be a directory"),
+    ],
+)
+def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str, rule: str) -> None:
     (tmp_path / "file.txt").write_text("")
     (tmp_path / "folder.npz").mkdir()
     result = run("sample", EXAMPLE, "a1", "-n", "1000000", "--out", str(tmp_path / out))
-    assert result.exit_code == 2 and "must" in result.stderr and "got" in result.stderr
+    assert result.exit_code == 2 and rule in result.stderr and f"got '{tmp_path}" in result.stderr
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file.txt", "folder.npz"]
 
 
