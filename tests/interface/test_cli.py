@@ -148,6 +148,26 @@ def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str, rule:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file.txt", "folder.npz"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (
+            ["theory", "-n", str(10**12)],
+            "1000000000000 samples of 16 particles each must fit into memory; got 256 TB needed",
+        ),
+        (["theory", "-n", "99"], "n must be at least 100; got 99"),
+        (["theory", "-n", "nan"], "integer"),
+        (["theory", "--out", "/dev/null"], "must be writable"),
+        (["demo", "--device", ""], "--device must name a device"),
+        (["demo", "--seed", "1.5"], "integer"),
+    ],
+)
+def test_options_of_every_command_are_refused_cleanly(arguments: list[str], part: str) -> None:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 2 and result.stdout == "" and "Traceback" not in result.stderr
+    assert part in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("conditions:\n  a: {kind: gaussian\n  b: 3\n")
     result = run("sample", str(tmp_path / "bad.yaml"), "a", "--out", str(tmp_path / "out.npz"))
