@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import polyscore as ps
+from polyscore.samplers.grids import equal_grid
 
 F64 = torch.float64
 
@@ -200,3 +201,8 @@ def within_standard_errors(
     mean, error = values.mean(0), values.std(0) / math.sqrt(len(values))
     gap = (mean - torch.as_tensor(expected, dtype=F64)).abs()
     assert bool((gap <= sigmas * error + slack).all()), f"gap {gap}, standard error {error}"
+
+
+def time_grid(steps: int) -> torch.Tensor:
+    """Equal times of the default schedule."""
+    return equal_grid(ps.VP(), steps).times

@@ -32,7 +32,7 @@ from polyscore.errors import (
     ScoreError,
     UnknownConditionError,
     check_conditions,
-    is_number,
+    is_finite,
     shorten,
 )
 from polyscore.expressions import SMALLEST, Exponents, parse_exponents, quoted, unknown_condition
@@ -275,7 +275,7 @@ class Composition:
         return self._merge(other, -1.0)
 
     def __pow__(self, power: float) -> Composition:
-        if not is_number(power):
+        if not is_finite(power):
             raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
         return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
 
@@ -400,6 +400,6 @@ def base_composition(family: Family, base: str = "base") -> Composition:
 
 
 def _finite(value: float) -> float:
-    if not is_number(value):
+    if not is_finite(value):
         raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
     return float(value)

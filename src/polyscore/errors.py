@@ -8,13 +8,17 @@ the work of writing it, whatever value it shows; nothing in it commands a termin
 from __future__ import annotations
 
 import difflib
+import os
 import reprlib
+import sys
+import warnings
 from collections.abc import Collection, Iterable
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
 VALUE_LENGTH, MESSAGE_LENGTH, NAME_LENGTH = 200, 4000, 200
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
@@ -180,7 +184,7 @@ def nearest(value: object, known: Iterable[object], cutoff: float = 0.5) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def is_number(value: object) -> bool:
+def is_finite(value: object) -> bool:
     """Whether a value is one finite real number, NumPy's too; True and text are none."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) < float("inf")
@@ -194,6 +198,19 @@ def _unpickled(kind: type[ExpressionError], args: tuple[Any, ...], text: str, po
     return error
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, NumPy's too; True is not one, nor is NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
 def is_count(value: object) -> bool:
     """Whether a value is a whole number of at least 1, NumPy's too; True is not one."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def warn(message: str, category: type[PolyscoreWarning] = DegeneracyWarning) -> None:
+    """Warn at the line outside this package that led here, whatever lies between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level - 1)

@@ -93,7 +93,11 @@ class ScoreField(Field):
 
 
 class GaussianField(Field):
-    """All factors Gaussian: s_a = c_a - P_a x with P_a = (alpha^2 cov_a + sigma^2 I)^-1."""
+    """All factors Gaussian: s_a = -P_a (x - alpha m_a) with P_a = (alpha^2 cov_a + sigma^2 I)^-1.
+
+    Both forms are written around a centre alpha m, m the mean of the means: far from 0 their terms would cancel.
+    Factors with diagonal covariances stay diagonal, `(T, d)` instead of `(T, d, d)`.
+    """
 
     closed_form = True
     graphable = True
@@ -101,32 +105,50 @@ class GaussianField(Field):
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
         self.numbers_per_particle = 16 * q.event[0]
-        alpha, sigma = schedule.alpha(times), schedule.sigma(times)
-        w = torch.tensor(list(q.exponents.values()), dtype=torch.float64)[:, None, None, None]
+        alpha, sigma = schedule.alpha(times)[:, None], schedule.sigma(times)[:, None]
         parts = [components_of(q.distribution(name)) for name in q.conditions]
-        precision = torch.stack([part.precision_at(alpha, sigma)[:, 0] for part in parts])  # (A, T, d, d)
-        means = torch.stack([part.means[0] for part in parts])  # (A, d)
-        centre = precision @ (alpha[:, None] * means[:, None])[..., None]  # (A, T, d, 1)
-        total_precision, total_centre = (w * precision).sum(0), (w * centre).sum(0)
-        quadratic = total_precision @ total_precision - (w * precision @ precision).sum(0)
-        linear = total_precision @ total_centre - (w * precision @ centre).sum(0)
-        constant = total_centre.square().sum((-2, -1)) - (w * centre.square()).sum((0, -2, -1))
-        centred = not bool(means.any())
-        self.score = _Affine(-total_precision, None if centred else total_centre[..., 0], like)
-        self.spread = _Quadratic(quadratic, None if centred else (-2 * linear[..., 0], constant), like)
+        diagonal = all(part.bases is None for part in parts)
+        centre = torch.stack([part.means[0] for part in parts]).mean(0)
+        shape = (len(times), len(centre), *(() if diagonal else (len(centre),)))
+        total, square = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+        pull, own = torch.zeros(2, len(times), len(centre), dtype=torch.float64)
+        constant = torch.zeros(len(times), dtype=torch.float64)
+        times_ = torch.mul if diagonal else _matvec
+        for part, w in zip(parts, q.exponents.values(), strict=True):
+            noised = 1 / (alpha**2 * part.variances[0] + sigma**2)
+            precision = noised if diagonal else part.precision_at(alpha[:, 0], sigma[:, 0])[:, 0]
+            to_mean = times_(precision, alpha * (part.means[0] - centre))  # P_a alpha (m_a - m)
+            total, pull = total + w * precision, pull + w * to_mean
+            square = square + w * (precision**2 if diagonal else precision @ precision)
+            own, constant = own + w * times_(precision, to_mean), constant + w * to_mean.square().sum(-1)
+        quadratic = (total**2 if diagonal else total @ total) - square
+        linear = times_(total, pull) - own
+        constant = pull.square().sum(-1) - constant
+        centred = not bool(torch.stack([part.means[0] for part in parts]).any())
+        self.centre = None if centred else (alpha * centre).to(like)
+        self.score = _Affine(-total, None if centred else pull, like)
+        self.spread = _Quadratic(quadratic, None if centred else (-2 * linear, constant), like)
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         flat = x.reshape(-1, x.shape[-1])
+        if self.centre is not None:
+            flat = flat - row(self.centre, i)
         value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
         return self.score(flat, i).view_as(x), value
 
 
+def _matvec(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """Return A_t v_t, `(T, d, d), (T, d) -> (T, d)`."""
+    return (matrices @ vectors[..., None])[..., 0]
+
+
 class _Affine:
-    """x A_i + b_i with symmetric A_i `(T, d, d)`; a diagonal A costs a product, not a matrix product."""
+    """x A_i + b_i with symmetric A_i `(T, d, d)`, or diagonal ones `(T, d)`, which cost no matrix product."""
 
     def __init__(self, matrices: Tensor, shifts: Tensor | None, like: Tensor) -> None:
-        self.diagonal = _is_diagonal(matrices)
-        self.matrices = (matrices.diagonal(dim1=-2, dim2=-1) if self.diagonal else matrices).to(like).contiguous()
+        matrices = _diagonal_if_possible(matrices)
+        self.diagonal = matrices.ndim == 2
+        self.matrices = matrices.to(like).contiguous()
         self.shifts = None if shifts is None else shifts.to(like)
 
     def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
@@ -141,8 +163,9 @@ class _Quadratic:
 
     def __init__(self, matrices: Tensor, lower: tuple[Tensor, Tensor] | None, like: Tensor) -> None:
         self.basis: Tensor | None = None
-        if _is_diagonal(matrices):
-            self.values = matrices.diagonal(dim1=-2, dim2=-1).to(like).contiguous()
+        matrices = _diagonal_if_possible(matrices)
+        if matrices.ndim == 2:
+            self.values = matrices.to(like).contiguous()
         else:
             values, basis = torch.linalg.eigh(matrices)
             self.values, self.basis = values.to(like), basis.to(like)
@@ -165,8 +188,12 @@ def _few_columns(squares: Tensor, values: Tensor) -> Tensor:
     return total
 
 
-def _is_diagonal(matrices: Tensor) -> bool:
-    return not bool((matrices - torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))).any())
+def _diagonal_if_possible(matrices: Tensor) -> Tensor:
+    """Return `(T, d)` where all matrices are diagonal."""
+    if matrices.ndim == 2:
+        return matrices
+    diagonals = matrices.diagonal(dim1=-2, dim2=-1)
+    return matrices if bool((matrices - torch.diag_embed(diagonals)).any()) else diagonals
 
 
 class MixtureField(Field):
@@ -189,8 +216,13 @@ class MixtureField(Field):
         self.numbers_per_particle = 16 * q.event[0] + 4 * sum(components_of(part).count for part in parts)
         self.precision, self.scaled = precision.to(like), (alpha[:, None, None] * precision).to(like)
         self.means, self.slopes, self.offsets = [], [], []
+        # Far from 0 logits would be differences of large numbers: then everything is written around a centre alpha m.
+        every = torch.cat([components_of(part).means for part in parts])
+        far = bool(every.square().max() > 1e3 * components_of(parts[0]).variances.min())
+        centre = every.mean(0) if far else torch.zeros_like(every[0])
+        self.centre = (alpha[:, None] * centre)[..., None].to(like) if far else None
         for part in parts:
-            means = components_of(part).means
+            means = components_of(part).means - centre
             slope = alpha[:, None, None] * (means @ precision)  # (T, M, d)
             offset = weights_of(part).log() - 0.5 * alpha[:, None] * (slope * means).sum(-1)
             self.means.append(means.T.to(like).contiguous())
@@ -198,7 +230,8 @@ class MixtureField(Field):
             self.offsets.append(offset[..., None].to(like))
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        columns = x.reshape(-1, x.shape[-1]).T.contiguous()
+        columns = x.reshape(-1, x.shape[-1]).T
+        columns = columns.contiguous() if self.centre is None else columns - row(self.centre, i)
         centres = [
             means @ torch.softmax(torch.addmm(row(offset, i), row(slope, i), columns), 0)
             for offset, slope, means in zip(self.offsets, self.slopes, self.means, strict=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import is_count, is_number, require, shorten
+from polyscore.errors import is_count, is_finite, require, shorten
 
 # The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
 # and models evaluate nothing outside this range.
@@ -76,7 +76,7 @@ def _numbers(schedule: Schedule, *names: str) -> None:
     """Check that fields are finite numbers, and keep them as Python's floats: they go into JSON."""
     for name in names:
         value = getattr(schedule, name)
-        require(is_number(value), f"{type(schedule).__name__}'s {name}", "be a finite number", shorten(value))
+        require(is_finite(value), f"{type(schedule).__name__}'s {name}", "be a finite number", shorten(value))
         object.__setattr__(schedule, name, float(value))
 
 

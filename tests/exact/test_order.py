@@ -5,9 +5,11 @@ import pytest
 import torch
 
 import polyscore as ps
-from cases import F64, PURE_NOISE, SCHEDULES, compose, gaussian_family
+from cases import F64, PURE_NOISE, SCHEDULES, compose, gaussian_family, time_grid
+from polyscore.samplers.checks import variance_ratio
+from polyscore.samplers.grids import equal_grid, extent_of, snr_grid
 from polyscore.samplers.loop import Settings, iterate, make_plan
-from polyscore.samplers.moves import Balanced, _integrals, _phi, euler_steps, exact_linear_steps, time_grid
+from polyscore.samplers.moves import Balanced, _integrals, _phi, euler_steps, frozen_steps, multistep_steps
 
 
 def root(matrix):
@@ -25,14 +27,16 @@ def flow_map(part: ps.Gaussian, schedule: ps.Schedule, x: np.ndarray, start: flo
     return (root(a0**2 * cov + s0**2 * eye) @ white).T + a0 * mean
 
 
-def ode_errors(schedule, order, counts):
+def ode_errors(schedule, counts, order=1, **how):
     q = gaussian_family(3, schedule)["a"]
     errors = []
     for steps in counts:
-        plan = make_plan(q, Settings(1, steps, 0.0, order, Balanced(), None), 3, torch.empty(0, dtype=F64))
+        plan = make_plan(q, Settings(1, steps, 0.0, order, Balanced(), None, **how), 3, torch.empty(0, dtype=F64))
         states = list(iterate(plan, 0, 64))
         first, last = states[0].x[:, 0].numpy(), states[-1].x[:, 0].numpy()
-        start, end = (1.0, 0.0) if not schedule.ends_in_pure_noise else (plan.times[0].item(), plan.times[-1].item())
+        # Equal Euler steps go all the way although their times are clamped.
+        whole = how.get("grid") == "equal" and not schedule.ends_in_pure_noise
+        start, end = (1.0, 0.0) if whole else (plan.times[0].item(), plan.times[-1].item())
         errors.append(np.abs(last - flow_map(q.distribution("a"), schedule, first, start, end)).max())
     return np.array(errors)
 
@@ -44,16 +48,41 @@ def slopes(errors, counts):
 @pytest.mark.parametrize("order, low, high", [(1, 0.85, 1.2), (2, 1.8, 2.3)])
 def test_order_of_the_ode_steps(order, low, high):
     counts = np.array([100, 200, 400, 800])
-    observed = slopes(ode_errors(ps.VP(0.1, 12.0), order, counts.tolist()), counts)
+    how = {"grid": "equal", "integrator": "euler", "start": "noise"}
+    observed = slopes(ode_errors(ps.VP(0.1, 12.0), counts.tolist(), order, **how), counts)
     assert ((low < observed) & (observed < high)).all(), observed
 
 
 @pytest.mark.parametrize("name", PURE_NOISE)
 def test_order_of_the_step_that_is_exact_in_the_linear_part(name):
     counts = np.array([100, 200, 400, 800])
-    errors = ode_errors(SCHEDULES[name], 1, counts.tolist())
+    errors = ode_errors(SCHEDULES[name], counts.tolist(), grid="equal", integrator="frozen", start="noise")
     observed = slopes(errors, counts)
     assert ((observed > 0.8) & (observed < 1.3)).all(), (errors, observed)
+
+
+@pytest.mark.parametrize("integrator, low, high", [("frozen", 0.85, 1.15), ("multistep", 1.8, 2.3)])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_order_on_the_grid_in_log_snr(name, integrator, low, high):
+    counts = np.array([50, 100, 200, 400])
+    errors = ode_errors(SCHEDULES[name], counts.tolist(), integrator=integrator)
+    observed = slopes(errors, counts)
+    assert ((low < observed) & (observed < high)).all(), (errors, observed)
+
+
+@pytest.mark.parametrize("churn, order", [(0.0, 2), (0.5, 2), (1.0, 2)])
+@pytest.mark.parametrize("integrator", ["multistep", "frozen"])
+def test_weak_order_of_the_default_steps(churn, order, integrator):
+    """The variance in which a Gaussian comes out, by propagation of moments: the bias falls as steps^-order."""
+    schedule, extent = ps.VP(), extent_of(ps.Family({"a": ps.Gaussian(cov=[0.3])})["a"])
+    build = {"multistep": multistep_steps, "frozen": frozen_steps}[integrator]
+    counts = np.array([100, 200, 400, 800])
+    gaps = []
+    for steps in counts.tolist():
+        times = snr_grid(schedule, steps, extent).times
+        gaps.append(abs(variance_ratio(schedule, 0.3, times, build(schedule, times, 1.0, churn)) - 1))
+    expected = order if integrator == "multistep" else 1
+    assert (np.abs(slopes(np.array(gaps), counts) - expected) < 0.25).all(), gaps
 
 
 def test_weak_order_of_the_sde_steps():
@@ -62,7 +91,7 @@ def test_weak_order_of_the_sde_steps():
     gaps, counts = [], np.array([250, 500, 1000, 2000])
     for steps in counts.tolist():
         times = time_grid(steps)
-        table = euler_steps(schedule, times, 1.0, 1.0, Balanced())
+        table = euler_steps(schedule, equal_grid(schedule, steps), 1.0, 1.0, Balanced())
         variance = schedule.sigma(times[0]).item() ** 2
         for i in range(steps):
             t = times[i]
@@ -78,7 +107,7 @@ def test_weak_order_of_the_sde_steps():
 def test_an_ancestral_step_is_the_textbook_posterior(name, steps):
     """q(x_s | x_t, x_0): mean and variance as in Ho et al. (2020), from the conditional x_t | x_s."""
     schedule, times = SCHEDULES[name], time_grid(steps)
-    table = exact_linear_steps(schedule, times, 1.0, 1.0)
+    table = frozen_steps(schedule, times, 1.0, 1.0)
     for i in range(steps):
         t, s = times[i], times[i + 1]
         at, st, as_, ss = (f(r).item() for r in (t, s) for f in (schedule.alpha, schedule.sigma))
@@ -94,7 +123,7 @@ def test_an_ancestral_step_is_the_textbook_posterior(name, steps):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_step_without_churn_is_ddim(name):
     schedule, times = SCHEDULES[name], time_grid(20)
-    table = exact_linear_steps(schedule, times, 1.0, 0.0)
+    table = frozen_steps(schedule, times, 1.0, 0.0)
     t, s = times[:-1], times[1:]
     # x_s = alpha_s x0 + sigma_s eps with eps = -sigma_t S and x0 = (x_t + sigma_t^2 S) / alpha_t
     keep = schedule.alpha(s) / schedule.alpha(t)
@@ -108,7 +137,7 @@ def test_a_step_without_churn_is_ddim(name):
 @pytest.mark.parametrize("churn", [0.0, 0.5, 1.0, 1.3])
 def test_quadrature_agrees_with_the_closed_branch_at_one(name, churn):
     schedule, times = SCHEDULES[name], time_grid(50)
-    closed, general = (exact_linear_steps(schedule, times, total, churn) for total in (1.0, 1.0 + 1e-12))
+    closed, general = (frozen_steps(schedule, times, total, churn) for total in (1.0, 1.0 + 1e-12))
     t = times[:-1]
     for one, other, scale in (
         (closed.keep, general.keep, 1 / schedule.alpha(t)),
@@ -148,7 +177,7 @@ def test_step_integrals_against_a_fine_ode_solution(name, total, churn):
     phi = _phi(schedule, *ends, total, churn)
     assert (phi * -0.4 + toward * x0).item() == pytest.approx(state[0], rel=1e-7)
     assert variance.item() == pytest.approx(state[1], rel=1e-7, abs=1e-12)
-    table = exact_linear_steps(schedule, torch.tensor([t, s], dtype=F64), total, churn)
+    table = frozen_steps(schedule, torch.tensor([t, s], dtype=F64), total, churn)
     alpha, sigma = schedule.alpha(ends[1]).item(), schedule.sigma(ends[1]).item()
     score = (alpha * x0 - total * -0.4) / sigma**2
     assert (table.keep * -0.4 + table.pull * score).item() == pytest.approx(state[0], rel=1e-7)
@@ -161,7 +190,7 @@ def test_w_not_one_flow_keeps_pure_noise(name):
     p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=1.0)}, SCHEDULES[name])
     gaps = []
     for steps in (100, 400):
-        settings = Settings(1, steps, 0.0, 1, Balanced(), None)
+        settings = Settings(1, steps, 0.0, 1, Balanced(), None, grid="equal", integrator="euler", start="noise")
         states = list(iterate(make_plan(compose(p, a=1, b=0.7), settings, 0, torch.empty(0, dtype=F64)), 0, 8))
         gaps.append((states[-1].x - states[0].x).abs().max().item())
     if SCHEDULES[name].ends_in_pure_noise:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,11 @@ from polyscore.errors import ArgumentError
 from polyscore.experiments import papers
 from polyscore.experiments.cells import Experiment, Protocol, quick
 from polyscore.experiments.papers import SETTINGS
-from polyscore.experiments.spec import SpecError, dump_spec, load_spec, parse_experiment, parse_spec
+from polyscore.experiments.spec import ProtocolSpec, SpecError, dump_spec, load_spec, parse_experiment, parse_spec
+from polyscore.nn.mlp import ACTIVATIONS
+from polyscore.samplers.grids import GRIDS
+from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
+from polyscore.samplers.starts import STARTS
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
@@ -28,6 +33,19 @@ def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(dump_spec(every))
     every["small"] = dataclasses.replace(every["small"], label="small")
     assert load_spec(tmp_path / "spec.yaml") == every
+
+
+def test_a_spec_knows_every_field_of_a_protocol() -> None:
+    assert list(ProtocolSpec.model_fields) == [field.name for field in dataclasses.fields(Protocol)]
+    known = {
+        "grid": GRIDS,
+        "integrator": INTEGRATORS,
+        "quadrature": QUADRATURES,
+        "start": STARTS,
+        "activation": ACTIVATIONS,
+    }
+    for name, values in known.items():
+        assert set(get_args(ProtocolSpec.model_fields[name].annotation)) == set(values)
 
 
 def test_a_shared_protocol_fills_what_an_experiment_leaves_out() -> None:
@@ -56,6 +74,13 @@ experiments:
         ({"setting": "mixture-ood", "models": "both"}, ["models must be 'analytic', 'conditional' or 'separate'"]),
         ({"setting": "mixture-ood", "runs": "many"}, ["runs must", "got 'many'"]),
         ({"setting": "mixture-ood", "protocol": {"churn": 0}}, ["churn must be 1", "corrected: true"]),
+        ({"setting": "mixture-ood", "protocol": {"grid": "snr"}}, ["grid must be left out for the paper's sampler"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"corrected": True, "grid": "log"}},
+            ["protocol.grid must be 'equal' or"],
+        ),
+        ({"setting": "mixture-ood", "protocol": {"ema": 1}}, ["protocol.ema must be less than 1"]),
+        ({"setting": "mixture-ood", "protocol": {"corrected": True, "threshold": float("nan")}}, ["threshold must be"]),
         ({}, ["setting must be given; got nothing"]),
         ({"setting": "mixture-ood", "runs": True}, ["runs must be a number; got True"]),
         ({"setting": "mixture-ood", "protocol": {"clip": True}}, ["protocol.clip", "be a number; got True"]),

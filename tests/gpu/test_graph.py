@@ -39,7 +39,19 @@ SETTINGS = {
     "fk": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("systematic")),
     "fk clip": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("systematic"), clip=2.0),
     "fk threshold": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("stratified"), threshold=0.5),
-    "fk published": Settings(4, STEPS, 1.0, 1, Published(), resampler("systematic"), clip=15.0, trapezoid=False),
+    "fk published": Settings(
+        4,
+        STEPS,
+        1.0,
+        1,
+        Published(),
+        resampler("systematic"),
+        clip=15.0,
+        grid="equal",
+        integrator="euler",
+        quadrature="right",
+        start="noise",
+    ),
 }
 
 
@@ -94,8 +106,8 @@ def test_both_devices_draw_from_one_law(name):
 
 @pytest.mark.parametrize("precision", ["auto", "table", "fp16", "tf32", "float32"])
 def test_every_precision_is_near_the_cpu(precision):
+    from cases import time_grid
     from polyscore.fields import prepare
-    from polyscore.samplers.moves import time_grid
 
     times, x = time_grid(20), 2 * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
     for shared in (True, False):

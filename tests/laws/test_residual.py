@@ -18,10 +18,11 @@ from cases import (
     own_mixtures,
     points,
     shared_mixtures,
+    time_grid,
     vector,
 )
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
-from polyscore.samplers.moves import Balanced, Paper, Published, time_grid
+from polyscore.samplers.moves import Balanced, Paper, Published
 from polyscore.scores import combine, spread
 
 QS = compositions()

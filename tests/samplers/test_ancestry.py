@@ -11,7 +11,9 @@ def composed():
     return p["a"] * p["b"] / p["c"]
 
 
-@pytest.mark.parametrize("options", [{}, {"threshold": 0.97}, {"window": (0.1, 0.6)}, {"resampling": "multinomial"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"threshold": 0.97}, {"window": (0.1, 0.6)}, {"resampling": "multinomial", "threshold": 0.9}]
+)
 @pytest.mark.parametrize("chunk", [None, 64])
 def test_following_parents_back_gives_the_starting_ancestors(options, chunk):
     sampler = ps.FeynmanKac(particles=8, steps=40, ancestry=True, **options)
@@ -25,7 +27,9 @@ def test_following_parents_back_gives_the_starting_ancestors(options, chunk):
 
 
 def test_outside_the_window_everyone_is_their_own_parent():
-    run = ps.FeynmanKac(particles=8, steps=40, ancestry=True, window=(0.0, 0.5)).sample(composed(), 30, seed=3)
+    run = ps.FeynmanKac(particles=8, steps=40, ancestry=True, window=(0.0, 0.5), grid="equal").sample(
+        composed(), 30, seed=3
+    )
     assert torch.equal(run.ancestry[:19].long(), torch.arange(8).expand(19, 30, 8))
 
 

@@ -80,7 +80,7 @@ def test_number_of_swarms(sampler, n):
 
 @every_sampler
 def test_max_particles(sampler):
-    with pytest.raises(ArgumentError, match="max_particles must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="max_particles must be a whole number of at least 1, or None; got 0"):
         sampler.sample(P["a"], 1, max_particles=0)
 
 
@@ -93,7 +93,7 @@ def test_max_particles(sampler):
         (lambda: ps.FeynmanKac(steps=0), "steps must be .* at least 1; got 0"),
         (lambda: ps.Denoise(steps=-3), "steps must be .* at least 1; got -3"),
         (lambda: ps.Denoise(steps=1.5), "whole number"),
-        (lambda: ps.Denoise(churn=-0.1), "churn must be at least 0 .*; got -0.1.*ODE"),
+        (lambda: ps.Denoise(churn=-0.1), "churn must be a number of at least 0 .*; got -0.1.*ODE"),
         (lambda: ps.Denoise(churn=float("nan")), "churn must"),
         (lambda: ps.Denoise(churn=float("inf")), "churn must"),
         (lambda: ps.Denoise(order=3), "order must be 1 or 2; got 3"),

@@ -46,6 +46,9 @@ def sample(q, scarce, monkeypatch, n=2000, **options):
     return run, [w for w in caught if issubclass(w.category, DegeneracyWarning) and "memory" in str(w.message)]
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:swarms should", "ignore:weight should")  # of twelve coarse steps
+
+
 @pytest.mark.parametrize("q", QS.values(), ids=QS)
 @pytest.mark.parametrize("limit", [1000, 500, 256])
 def test_a_chunk_is_halved_until_it_fits(q, limit, monkeypatch):

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import polyscore as ps
-from cases import F64, SCHEDULES, naive_spread
+from cases import F64, SCHEDULES, naive_spread, time_grid
 from polyscore.distributions.learned import Network
 from polyscore.errors import PolyscoreError
 from polyscore.fields import NetworkField, ScoreField, prepare
 from polyscore.nn.mlp import ACTIVATIONS, StackedMLP, matmul_precision
-from polyscore.samplers.moves import time_grid
 from training.networks import LAYERS, build, families, twin
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from polyscore.distributions.distribution import Distribution, Scale
-from polyscore.errors import ArgumentError, is_count, is_number, require, shorten
+from polyscore.errors import ArgumentError, is_count, is_finite, require, shorten
 from polyscore.limits import require_memory
 
 
@@ -52,7 +52,7 @@ def _real(value: Any) -> Tensor:
     if any(_loses_meaning(entry) for entry in _entries(value)):
         raise TypeError("truth, or a masked entry, among numbers")
     array = np.asarray(value)
-    if array.dtype == object and all(is_number(entry) for entry in array.flat):  # such as whole numbers above 2^64
+    if array.dtype == object and all(is_finite(entry) for entry in array.flat):  # such as whole numbers above 2^64
         array = array.astype(np.float64)
     if array.dtype.kind not in "iuf":
         raise TypeError(str(array.dtype))

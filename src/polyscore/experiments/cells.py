@@ -22,7 +22,7 @@ COMPOSITION = "composition"
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
 MOST_CELLS = 1_000_000  # each is hashed, looked up and stored by itself
-_FLOATS = ("clip", "churn", "learning_rate")
+_FLOATS = ("clip", "churn", "learning_rate", "threshold", "ema")
 
 
 def digest(value: Any) -> str:
@@ -36,13 +36,18 @@ class Protocol:
 
     Attributes:
         swarms, steps, clip: of the sampler; a clip of None is none.
-        corrected: False is the paper's sampler to the letter; True ours (trapezoid weights, right start).
+        corrected: False is the paper's sampler to the letter; True ours, by the fields from `grid` to `threshold`.
         churn: 1 the SDE, 0 the ODE.
         reference: "paper" (closed form; rejection or importance for mixtures) or "exact" (closed form or grid).
         projections: of sliced W2.
         precision: of sampling, as in `Family.to`; training is TF32 on a GPU in any case.
         train_steps, batch, learning_rate, width, depth: of training.
         first_seed: run r uses seed first_seed + r.
+        grid, integrator, quadrature, start, resampling, threshold: of `FeynmanKac`, with `corrected` alone.
+        activation, standardise, ema: of training.
+
+    A field that came after version 0.2.0 has the value that was fixed then as its default, and at that value it is left
+    out of the description and its hash: results of 0.2.0 keep their keys, whatever samplers and `fit` do by default.
     """
 
     swarms: int = 5000
@@ -59,18 +64,45 @@ class Protocol:
     width: int = 512
     depth: int = 4
     first_seed: int = 1
+    grid: str = "equal"
+    integrator: str = "euler"
+    quadrature: str = "trapezoid"
+    start: str = "noise"
+    resampling: str = "systematic"
+    threshold: float = 1.0
+    activation: str = "silu"
+    standardise: bool = False
+    ema: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
         fields = dataclasses.asdict(self)
+        fields = {name: value for name, value in fields.items() if name not in LATER or value != LATER[name]}
         # 15 and 15.0 are the same clip, and must have the same hash.
-        floats = {name: float(fields[name]) for name in _FLOATS if fields[name] is not None}
+        floats = {name: float(fields[name]) for name in _FLOATS if fields.get(name) is not None}
         return {"results_version": RESULTS_VERSION, **fields, **floats}
 
     @property
     def key(self) -> str:
         """Hash of the description."""
         return digest(self.to_dict())
+
+
+# Fields that came after version 0.2.0, with what it did.
+LATER: dict[str, Any] = {
+    name: Protocol.__dataclass_fields__[name].default
+    for name in (
+        "grid",
+        "integrator",
+        "quadrature",
+        "start",
+        "resampling",
+        "threshold",
+        "activation",
+        "standardise",
+        "ema",
+    )
+}
 
 
 @dataclass(frozen=True, order=True)

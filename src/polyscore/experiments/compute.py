@@ -24,8 +24,10 @@ from polyscore.experiments.papers.settings import setting
 from polyscore.metrics import mmd2, sliced_wasserstein
 from polyscore.rng import derive
 from polyscore.samplers import FeynmanKac, Run
-from polyscore.targets import exact
-from polyscore.training import fit_many
+from polyscore.samplers.moves import Balanced
+from polyscore.schedules import Schedule
+from polyscore.targets import Target, exact
+from polyscore.training import Recipe, fit_many
 
 Model = tuple[str, str, int, int]  # setting, models, train size, run
 
@@ -52,10 +54,18 @@ def train(
     families = fit_many(
         [training_data(model, protocol) for model in models],
         [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
-        model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
-        width=protocol.width, depth=protocol.depth, device=device, progress=progress,
+        recipe=recipe_of(kind, protocol, setting(name).schedule), device=device, progress=progress,
     )  # fmt: skip
     return dict(zip(models, families, strict=True))
+
+
+def recipe_of(kind: str, protocol: Protocol, schedule: Schedule) -> Recipe:
+    """Return a protocol's training; every field is given, so that no default of `fit` decides a stored result."""
+    return Recipe(
+        model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
+        width=protocol.width, depth=protocol.depth, activation=protocol.activation, schedule=schedule,
+        standardise=protocol.standardise, ema=protocol.ema,
+    )  # fmt: skip
 
 
 def training_data(model: Model, protocol: Protocol) -> dict[str, Tensor]:
@@ -107,14 +117,23 @@ def _distances(samples: Tensor, reference: Tensor, projections: int, seed: int) 
 def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:
     """Run the protocol's sampler on one cell."""
     q = target_of(cell, family)
-    if protocol.corrected:
-        sampler = FeynmanKac(cell.particles, protocol.steps, protocol.clip, protocol.churn)
-    else:
-        sampler = FeynmanKac.published(cell.particles, protocol.steps, protocol.clip)
     with warnings.catch_warnings():
         # Out of distribution, collapse is what the table is about; it is recorded as `ess` and `ancestors`.
         warnings.simplefilter("ignore", DegeneracyWarning)
-        return sampler.sample(q, protocol.swarms, _seed(cell, protocol, "sample"), device=device)
+        return sampler_of(cell.particles, protocol).sample(
+            q, protocol.swarms, _seed(cell, protocol, "sample"), device=device, history=True
+        )
+
+
+def sampler_of(particles: int, protocol: Protocol) -> FeynmanKac:
+    """Return a protocol's sampler; every field is given, so that no default of `FeynmanKac` decides a stored result."""
+    if not protocol.corrected:
+        return FeynmanKac.published(particles, protocol.steps, protocol.clip)
+    return FeynmanKac(
+        particles=particles, steps=protocol.steps, clip=protocol.clip, churn=protocol.churn,
+        resampling=protocol.resampling, threshold=protocol.threshold, window=None, move=Balanced(), ancestry=False,
+        grid=protocol.grid, integrator=protocol.integrator, quadrature=protocol.quadrature, start=protocol.start,
+    )  # fmt: skip
 
 
 def target_of(cell: Cell, family: Family) -> Composition:
@@ -130,9 +149,14 @@ def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
     method = _method(cell, protocol)
     if method == "product importance":
         return _shared_reference(cell.setting, protocol.first_seed + cell.run, protocol.swarms)
-    return exact(target_of(cell, setting(cell.setting)), method).sample(
-        protocol.swarms, _seed(cell, protocol, "reference")
-    )
+    return _target(cell.setting, cell.target, method).sample(protocol.swarms, _seed(cell, protocol, "reference"))
+
+
+@lru_cache(maxsize=8)
+def _target(name: str, target: str, method: str | None) -> Target:
+    """The exact target of a setting: a grid costs a second, and serves every run."""
+    family = setting(name)
+    return exact(base_composition(family) if target == COMPOSITION else family[target], method)
 
 
 @lru_cache(maxsize=64)

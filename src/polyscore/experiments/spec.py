@@ -35,6 +35,7 @@ Number = BeforeValidator(_no_truth)
 Count = Annotated[int, Field(ge=1), Number]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
 _LONGEST = 100  # it becomes part of file names
+_OF_OURS = ("grid", "integrator", "quadrature", "start", "resampling", "threshold")  # fields with `corrected` alone
 _TOP = ("protocol", "experiments")
 
 
@@ -72,6 +73,15 @@ class ProtocolSpec(_Model):
     width: Count = Protocol.width
     depth: Count = Protocol.depth
     first_seed: Annotated[int, Field(ge=0, lt=2**63), Number] = Protocol.first_seed
+    grid: Literal["equal", "snr"] = "equal"
+    integrator: Literal["euler", "frozen", "multistep"] = "euler"
+    quadrature: Literal["trapezoid", "noise", "right"] = "trapezoid"
+    start: Literal["noise", "matched"] = "noise"
+    resampling: Literal["systematic", "stratified", "multinomial", "residual"] = "systematic"
+    threshold: Annotated[float, Field(ge=0, le=1), Number] = Protocol.threshold
+    activation: Literal["silu", "gelu", "relu", "tanh"] = "silu"
+    standardise: bool = Protocol.standardise
+    ema: Annotated[float, Field(gt=0, lt=1), Number] | None = Protocol.ema
 
     @model_validator(mode="after")
     def _published_is_an_sde(self) -> ProtocolSpec:
@@ -79,6 +89,11 @@ class ProtocolSpec(_Model):
             raise SpecError(
                 f"churn must be 1 for the paper's sampler, which is the SDE; got {self.churn}. Set corrected: true."
             )
+        for name in _OF_OURS:
+            if not self.corrected and getattr(self, name) != getattr(Protocol, name):
+                raise SpecError(
+                    f"{name} must be left out for the paper's sampler; got {getattr(self, name)}. Set corrected: true."
+                )
         return self
 
 

@@ -10,8 +10,8 @@ import warnings
 from dataclasses import dataclass
 
 from polyscore.algebra import Composition
-from polyscore.errors import DegeneracyWarning, is_count, require
-from polyscore.samplers.moves import Balanced, Move, Published
+from polyscore.errors import DegeneracyWarning, is_count, is_number, require
+from polyscore.samplers.moves import QUADRATURES, Balanced, Move, Published
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.sampler import Sampler, check_common
 from polyscore.smc import Resampler, resampler
@@ -23,50 +23,70 @@ class FeynmanKac(Sampler):
 
     Args:
         particles: K, per swarm; 1 is plain denoising, bit for bit.
-        steps: equal time steps from 1 to 0.
+        steps: from noise to data; `docs/performance.md` shows what more of them buy.
         clip: bound on the log-weight *rate* |g|, or None. It trades correction for robustness to wrong scores.
         churn: nu / eta: 1 the SDE, 0 the ODE, whose resampled copies never part again.
         resampling: "systematic", "stratified", "multinomial" or "residual".
         threshold: resample a swarm when its ESS is at most this share of K; 1 is after every step.
         window: (low, high) times between which resampling may happen; weights are carried elsewhere.
-        trapezoid: integrate g over a step by both its ends; False takes the right end, as the paper does.
         move: how W enters the drift.
         ancestry: return every step's parents as `run.ancestry`, not only the starting ancestors.
+        grid: "snr" (in log-SNR, denser where the sources' parts appear) or "equal" times.
+        integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM) or "euler".
+        quadrature: of g over a step: "noise" (products of noise linear in sigma^2), "trapezoid", or "right", its end.
+        start: "matched" to the sources' means and covariances, or "noise", as if no signal were left.
     """
 
     particles: int = 16
-    steps: int = 500
+    steps: int = 100
     clip: float | None = None
     churn: float = 1.0
     resampling: str | Resampler = "systematic"
     threshold: float = 1.0
     window: tuple[float, float] | None = None
-    trapezoid: bool = True
     move: Move = Balanced()
     ancestry: bool = False
+    grid: str = "snr"
+    integrator: str = "multistep"
+    quadrature: str = "noise"
+    start: str = "matched"
 
     def __post_init__(self) -> None:
-        check_common(self.steps, self.churn)
+        check_common(self.steps, self.churn, self.move, self.grid, self.integrator, self.start)
         require(is_count(self.particles), "particles (K)",
                 "be a whole number of at least 1", self.particles)  # fmt: skip
-        require(self.clip is None or self.clip > 0, "clip", "be positive or None", self.clip)
-        require(0 <= self.threshold <= 1, "threshold", "be a share of K in [0, 1]", self.threshold)
-        require(self.window is None or (len(self.window) == 2 and 0 <= self.window[0] < self.window[1] <= 1),
-                "window", "be (low, high) with 0 <= low < high <= 1", self.window)  # fmt: skip
+        require(self.clip is None or (is_number(self.clip) and self.clip > 0), "clip", "be positive or None", self.clip)
+        require(is_number(self.threshold) and 0 <= self.threshold <= 1, "threshold", "be a share of K in [0, 1]",
+                self.threshold)  # fmt: skip
+        require(self.window is None or _is_window(self.window), "window",
+                "be (low, high) with 0 <= low < high <= 1", self.window)  # fmt: skip
+        require(isinstance(self.quadrature, str) and self.quadrature in QUADRATURES, "quadrature",
+                f"be one of {', '.join(QUADRATURES)}", repr(self.quadrature))  # fmt: skip
         resampler(self.resampling)
 
     @classmethod
     def published(cls, particles: int = 16, steps: int = 500, clip: float | None = 15.0) -> FeynmanKac:
         """Return the paper's sampler to the letter: its start, its sign, right-end weights, the rate clipped at 15."""
-        return cls(particles=particles, steps=steps, clip=clip, trapezoid=False, move=Published())
+        return cls(
+            particles=particles, steps=steps, clip=clip, move=Published(),
+            grid="equal", integrator="euler", quadrature="right", start="noise",
+        )  # fmt: skip
 
     def settings(self, q: Composition) -> Settings:
         """Return settings with weights and resampling; warns where the path has no target."""
         _warn_of_improper_path(q)
         return Settings(
             self.particles, self.steps, self.churn, 1, self.move, resampler(self.resampling),
-            self.clip, self.threshold, self.window, self.trapezoid, self.ancestry,
+            self.clip, self.threshold, self.window, self.ancestry,
+            self.grid, self.integrator, self.quadrature, self.start,
         )  # fmt: skip
+
+
+def _is_window(window: object) -> bool:
+    """Whether it is (low, high) within [0, 1]."""
+    if not isinstance(window, tuple | list) or len(window) != 2 or not all(map(is_number, window)):
+        return False
+    return 0 <= window[0] < window[1] <= 1
 
 
 def _warn_of_improper_path(q: Composition) -> None:

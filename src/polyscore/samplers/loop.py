@@ -6,19 +6,22 @@ numbers belong to swarms (see `polyscore.rng`), so the chunking changes none of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.devices import check_device
-from polyscore.errors import DegeneracyWarning, ScoreError, is_count, require
+from polyscore.errors import ScoreError, is_count, require, warn
+from polyscore.samplers.checks import require_room
+from polyscore.samplers.diagnosis import possible_log_evidence
 from polyscore.samplers.graph import is_graphable, replay
 from polyscore.samplers.plan import Plan, Settings, make_plan
 from polyscore.samplers.run import Run
@@ -28,6 +31,8 @@ from polyscore.smc import invert, weigh
 # Scores are checked (for non-finite ones, for shortcuts) this rarely, so that the host does not wait for the device:
 # every 50 steps, or eight times in short runs.
 _CHECK_INTERVAL, _FEWEST_CHECKS = 50, 8
+_MOST_HISTORY = 50_000_000  # entries of steps x swarms that are kept unasked: 200 MB
+_DTYPES = (torch.float32, torch.float64)
 
 Progress = Callable[[int, int], None]
 
@@ -59,19 +64,34 @@ def run(
     dtype: torch.dtype,
     max_particles: int | None,
     progress: Progress | None,
+    history: bool | None = None,
+    sampler: str = "",
 ) -> Run:
     """Sample `n` swarms in chunks and collect the `Run`."""
     require(is_count(n), "n", "be a whole number of at least 1", n)
     n = int(n)
-    require(max_particles is None or max_particles >= 1, "max_particles", "be at least 1", max_particles)
+    require(max_particles is None or is_count(max_particles), "max_particles",
+            "be a whole number of at least 1, or None", max_particles)  # fmt: skip
+    require(dtype in _DTYPES, "dtype", f"be one of {', '.join(map(str, _DTYPES))}", dtype)
     like = torch.empty(0, dtype=dtype, device=check_device(device or q.family.device))
-    with torch.no_grad():
-        plan = make_plan(q, settings, seed, like)
+    keep = n * settings.steps <= _MOST_HISTORY if history is None else bool(history)
+    require_room(q, settings.particles, settings.steps, n, keep and settings.particles > 1, like)
+    with torch.no_grad(), _no_autocast():
+        plan = make_plan(q, settings, seed, like, keep)
         workers = _workers(plan, n)
         chunk = _chunk_swarms(plan, max_particles, n, workers)
         result = _run_halving(plan, n, chunk, progress, workers)
+    bounds = possible_log_evidence(list(q.exponents.values()))
+    result = replace(result, sampler=sampler, composition=repr(q), possible_log_evidence=bounds)
     result.warn_if_degenerate()
     return result
+
+
+@contextlib.contextmanager
+def _no_autocast() -> Iterator[None]:
+    """Compute in the precision that was asked for, whatever mode the caller is in; a model may switch it on inside."""
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
 
 
 def _workers(plan: Plan, n: int) -> int:
@@ -116,11 +136,9 @@ def _run_halving(plan: Plan, n: int, chunk: int, progress: Progress | None, work
             chunk = max(plan.block, chunk // 2 // plan.block * plan.block)
             torch.cuda.empty_cache()
             if not warned:
-                warnings.warn(
+                warn(
                     f"the GPU's memory must hold a chunk; going on with chunks of {chunk} swarms. "
-                    "Pass max_particles= to choose the size yourself.",
-                    DegeneracyWarning,
-                    stacklevel=4,
+                    "Pass max_particles= to choose the size yourself."
                 )
             warned = True
     return parts[0] if len(parts) == 1 else _join(parts)
@@ -148,7 +166,7 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
 
     def single_threaded(pair: tuple[int, int]) -> Run:
         torch.set_num_threads(1)
-        with torch.no_grad():
+        with torch.no_grad(), _no_autocast():
             return _run_chunk(plan, *pair, counter)
 
     threads = torch.get_num_threads()
@@ -169,8 +187,7 @@ def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
 def _try_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run | None:
     steps = plan.settings.steps
     interval = max(1, min(_CHECK_INTERVAL, steps // _FEWEST_CHECKS))
-    ess: list[Tensor] = []
-    parents: list[Tensor] = []
+    history = _History(plan, stop - first)
     for i, state in enumerate(iterate(plan, first, stop)):
         if i % interval == 0 or i == steps:
             alarmed = not bool(state.alarm == 0)
@@ -180,12 +197,48 @@ def _try_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run | No
             if alarmed:
                 _explain_non_finite(plan, first, stop)
         if i:
-            ess.append(state.ess.clone())
-            if plan.settings.ancestry:
-                parents.append(state.parents.clone())
+            history.add(i - 1, state)
             counter(stop - first)
-    history = torch.stack(parents) if parents else None
-    return _finish(plan, state, torch.stack(ess), history, first, stop)
+    return _finish(plan, state, history, first, stop)
+
+
+class _History:
+    """What is kept of every step: effective sample sizes, whole or summed up, and parents if asked for."""
+
+    def __init__(self, plan: Plan, swarms: int) -> None:
+        steps, particles, device = plan.settings.steps, plan.settings.particles, plan.like.device
+        wide = torch.promote_types(plan.like.dtype, torch.float32)
+        self.lowest = torch.full((swarms,), float(particles), dtype=wide, device=device)
+        self.means = torch.full((steps,), float(particles), dtype=wide, device=device)
+        self.losses = torch.zeros(steps, dtype=wide, device=device)
+        self.weighted = plan.settings.resampler is not None and particles > 1
+        # Without weights every entry is the same number, which takes no room.
+        self.whole = torch.full((1, 1), float(particles), dtype=wide, device=device).expand(steps, swarms)
+        self.keep = plan.history
+        if self.weighted and plan.history:
+            self.whole = torch.empty(steps, swarms, dtype=wide, device=device)
+        self.parents: list[Tensor] | None = [] if plan.settings.ancestry else None
+
+    def add(self, i: int, state: State) -> None:
+        """Note the state after step i."""
+        if self.parents is not None:
+            self.parents.append(state.parents.clone())
+        if not self.weighted:
+            return
+        self.lowest = torch.minimum(self.lowest, state.ess)
+        self.means[i], self.losses[i] = state.ess.mean(), state.loss
+        if self.keep:
+            self.whole[i] = state.ess
+
+    @property
+    def ess(self) -> Tensor | None:
+        """All of them, `(steps, swarms)`, or None."""
+        return self.whole if self.keep or not self.weighted else None
+
+    @property
+    def ancestry(self) -> Tensor | None:
+        """Every step's parents, or None."""
+        return None if self.parents is None else torch.stack(self.parents)
 
 
 def _explain_non_finite(plan: Plan, first: int, stop: int) -> NoReturn:
@@ -206,7 +259,7 @@ def _explain_non_finite(plan: Plan, first: int, stop: int) -> NoReturn:
     )
 
 
-def _finish(plan: Plan, state: State, ess: Tensor, ancestry: Tensor | None, first: int, stop: int) -> Run:
+def _finish(plan: Plan, state: State, history: _History, first: int, stop: int) -> Run:
     settings, family = plan.settings, plan.q.family
     u = plan.stream("output", (1,), first, stop, normal=False)(0)
     final = weigh(state.log_weights)
@@ -219,24 +272,31 @@ def _finish(plan: Plan, state: State, ess: Tensor, ancestry: Tensor | None, firs
         particles=particles,
         log_weights=state.log_weights,
         log_evidence=evidence if settings.resampler is not None else torch.full_like(evidence, math.nan),
-        ess=ess,
+        lowest_ess=history.lowest,
+        mean_ess=history.means,
+        step_losses=history.losses,
         ancestors=state.ancestors,
         clipped_fraction=state.clipped.item() / settings.steps,
         arithmetic=plan.field.arithmetic(state.log_weights.numel()),
-        ancestry=ancestry,
+        ancestry=history.ancestry,
+        ess_history=history.ess,
     )
 
 
 def _join(parts: list[Run]) -> Run:
-    """Concatenate chunks along the swarms; the clipped fraction is their weighted mean."""
+    """Concatenate chunks along the swarms; what is averaged over swarms is averaged again."""
 
-    def cat(name: str, dim: int = 0) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts], dim=dim)
+    def cat(name: str, dim: int = 0) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else torch.cat(values, dim=dim)
 
-    swarms = sum(len(part.samples) for part in parts)
-    clipped = sum(part.clipped_fraction * len(part.samples) for part in parts) / swarms
-    return Run(
-        cat("samples"), cat("particles"), cat("log_weights"), cat("log_evidence"), cat("ess", dim=1), cat("ancestors"),
-        clipped, arithmetic=", ".join(dict.fromkeys(part.arithmetic for part in parts)),
-        ancestry=None if parts[0].ancestry is None else cat("ancestry", dim=1),
-    )  # fmt: skip
+    sizes = [len(part.samples) for part in parts]
+
+    def mean(name: str) -> Any:
+        return sum(getattr(part, name) * size for part, size in zip(parts, sizes, strict=True)) / sum(sizes)
+
+    along = ("samples", "particles", "log_weights", "log_evidence", "lowest_ess", "ancestors")
+    joined = {name: cat(name) for name in along} | {name: cat(name, 1) for name in ("ancestry", "ess_history")}
+    means = {name: mean(name) for name in ("mean_ess", "step_losses", "clipped_fraction")}
+    arithmetic = ", ".join(dict.fromkeys(part.arithmetic for part in parts))
+    return Run(**joined, **means, arithmetic=arithmetic)  # type: ignore[arg-type]

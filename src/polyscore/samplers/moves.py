@@ -1,8 +1,9 @@
 """How particles move and what their log-weights gain: tables of scalars, one row a step.
 
-With z standard normal, S the composed score and `spread` = |S|^2 - sum w |s_a|^2, every move here reads
+With z standard normal, S the composed score, X = of_x * x + of_score * S the composed clean point, X_ that of the step
+before, and `spread` = |S|^2 - sum w |s_a|^2, every move here reads
 
-    x' = keep * x + pull * S + noise * z,        g = constant + along * <x, S> + across * spread.
+    x' = keep * x + pull * S + back * X_ + noise * z,        g = constant + along * <x, S> + across * spread.
 
 `Balanced` is the rule of this library, b = -W u + (eta^2 + nu^2) S / 2 with nu = churn * eta; `Paper` is the paper's,
 b = -u + ..., which needs a divergence term (constant in x) and degenerates for W > 1; `Published` is `Paper` with the
@@ -11,23 +12,27 @@ sign and start that the paper's tables were computed with.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyscore.schedules import T_MAX, T_MIN, Schedule
+from polyscore.samplers.grids import TimeGrid, noise_to_signal
+from polyscore.schedules import Schedule
 
 
 class Steps(NamedTuple):
-    """Per step, `(steps,)`, float64: the coefficients of x, S and z, and the step's length in time."""
+    """Per step, `(steps,)`, float64: the coefficients of x, S, z and the last X; then those of x and S in the new X."""
 
     keep: Tensor
     pull: Tensor
     noise: Tensor
-    length: Tensor
+    back: Tensor
+    of_x: Tensor
+    of_score: Tensor
 
 
 class Rates(NamedTuple):
@@ -36,16 +41,6 @@ class Rates(NamedTuple):
     constant: Tensor
     along: Tensor
     across: Tensor
-
-
-def time_grid(steps: int, pure_noise: bool = False) -> Tensor:
-    """Return `steps + 1` equal times from 1 to 0, the ends clamped into (0, 1), float64.
-
-    Where alpha(1) = 0 the first time stands half a step before 1: at 1 itself the score says nothing of the data, and
-    an error of a learned one would be multiplied by alpha_s / alpha_t without bound.
-    """
-    latest = 1 - 0.5 / steps if pure_noise else T_MAX
-    return torch.linspace(1, 0, steps + 1, dtype=torch.float64).clamp(T_MIN, latest)
 
 
 @dataclass(frozen=True)
@@ -101,19 +96,20 @@ class Published(Paper):
 Move = Balanced | Paper
 
 
-def euler_steps(schedule: Schedule, times: Tensor, total: float, churn: float, move: Move) -> Steps:
-    """Return Euler-Maruyama: x + h b(x, t) + nu sqrt(h) z, with equal h."""
-    h = torch.full_like(times[:-1], 1 / (len(times) - 1))
+def euler_steps(schedule: Schedule, grid: TimeGrid, total: float, churn: float, move: Move) -> Steps:
+    """Return Euler-Maruyama: x + h b(x, t) + nu sqrt(h) z."""
+    times, h = grid
     drift, variance = schedule.drift(times[:-1]), schedule.diffusion(times[:-1]) ** 2
+    none = torch.zeros_like(h)
     return Steps(
         keep=1 - h * move.linear(total) * drift,
         pull=0.5 * h * (1 + churn**2) * variance,
         noise=churn * (h * variance).sqrt(),
-        length=h,
-    )
+        back=none, of_x=none, of_score=none,
+    )  # fmt: skip
 
 
-def exact_linear_steps(schedule: Schedule, times: Tensor, total: float, churn: float) -> Steps:
+def frozen_steps(schedule: Schedule, times: Tensor, total: float, churn: float) -> Steps:
     """Return the step that is exact for frozen X = sum_a w_a E_a[x_0 | x_t]: from DDIM (churn 0) to DDPM (churn 1).
 
     By Tweedie S = (alpha X - W x) / sigma^2, so the balanced move is the linear SDE
@@ -122,21 +118,89 @@ def exact_linear_steps(schedule: Schedule, times: Tensor, total: float, churn: f
     Phi(s, r) = [(sigma_s / sigma_r) (lambda_s / lambda_r)^(c^2)]^W; the coefficients of X and z are integrals of Phi,
     closed for W = 1 and taken by quadrature otherwise. Nothing here is singular where alpha(1) = 0.
     """
+    phi, toward, variance = _frozen(schedule, times, total, churn)
+    return _with_clean(schedule, times, total, phi, toward, torch.zeros_like(phi), variance)
+
+
+def multistep_steps(schedule: Schedule, times: Tensor, total: float, churn: float) -> Steps:
+    """Return the same step with X at the middle of it, extrapolated from this step's X and the last one's.
+
+    X + (X - X_) h / 2 h_, with h and h_ the two steps in log(sigma / alpha), makes it second order for one evaluation a
+    step (DPM-Solver++(2M), Lu et al. 2022). The first step has no other before it and stays frozen.
+    """
+    phi, toward, variance = _frozen(schedule, times, total, churn)
+    strides = -noise_to_signal(schedule, times).diff()
+    # Never further than one step ahead: on a grid with a leap the line through two points would be thrown far off.
+    beyond = torch.cat([strides.new_zeros(1), 0.5 * (strides[1:] / strides[:-1]).clamp_max(2.0)])
+    return _with_clean(schedule, times, total, phi, toward, beyond, variance)
+
+
+def _frozen(schedule: Schedule, times: Tensor, total: float, churn: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the coefficients of x and of the frozen X, and the variance, of every step."""
     t, s = times[:-1], times[1:]
     phi = _phi(schedule, s, t, total, churn)
-    if total == 1:
-        toward = schedule.alpha(s) - phi * schedule.alpha(t)
-        ratio = (_signal_to_noise(schedule, t) / _signal_to_noise(schedule, s)) ** (churn**2)
-        variance = schedule.sigma(s) ** 2 * (1 - ratio)
-    else:
+    if total != 1:
         toward, variance = _integrals(schedule, s, t, total, churn)
-    alpha = schedule.alpha(t)
-    return Steps(
-        keep=phi + toward * total / alpha,
-        pull=toward * schedule.sigma(t) ** 2 / alpha,
-        noise=variance.clamp_min(0).sqrt() if churn > 0 else torch.zeros_like(t),
-        length=t - s,
-    )
+        return phi, toward, variance.clamp_min(0) if churn > 0 else torch.zeros_like(t)
+    toward = schedule.alpha(s) - phi * schedule.alpha(t)
+    # sigma_s^2 (1 - ratio), without the difference of two numbers near 1 that fine steps would cancel
+    stride = noise_to_signal(schedule, s) - noise_to_signal(schedule, t)
+    return phi, toward, schedule.sigma(s) ** 2 * -torch.expm1(2 * churn**2 * stride)
+
+
+def _with_clean(
+    schedule: Schedule, times: Tensor, total: float, phi: Tensor, toward: Tensor, beyond: Tensor, variance: Tensor
+) -> Steps:
+    """phi x + toward (X + beyond (X - X_)) + noise, written in x and S."""
+    alpha, sigma = schedule.alpha(times[:-1]), schedule.sigma(times[:-1])
+    of_x, of_score = total / alpha, sigma**2 / alpha
+    ahead = toward * (1 + beyond)
+    return Steps(phi + ahead * of_x, ahead * of_score, variance.sqrt(), -toward * beyond, of_x, of_score)
+
+
+class Quadrature(NamedTuple):
+    """Per step, `(steps,)`, float64: how long the rates at its beginning and at its end count."""
+
+    left: Tensor
+    right: Tensor
+
+
+def trapezoid(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+    """Half the step for each end: g linear in t."""
+    return Quadrature(0.5 * grid.lengths, 0.5 * grid.lengths)
+
+
+def right_end(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+    """The whole step for its end, as the paper has it."""
+    return Quadrature(torch.zeros_like(grid.lengths), grid.lengths)
+
+
+def noise_products(schedule: Schedule, grid: TimeGrid) -> Quadrature:
+    """Interpolate products of noise, E = sigma^2 g / eta^2, linearly in sigma^2 between the ends of a step.
+
+    With E = A + B sigma^2 the integral of (eta^2 / sigma^2) E is A * (change of log sigma^2 / alpha^2) + B * (integral
+    of eta^2). A wrong noise leaves a constant E, counted exactly: the trapezoid would divide its square by the last
+    sigma^2. Exact scores leave E ~ sigma^2, for which this is a trapezoid.
+    """
+    t, s = grid.times[:-1], grid.times[1:]
+    r, measure = _nodes(s, t)
+    power = (schedule.diffusion(r) ** 2 * measure).sum(-1)
+    stretch = 2 * (noise_to_signal(schedule, t) - noise_to_signal(schedule, s))
+    early, late = schedule.sigma(t) ** 2, schedule.sigma(s) ** 2
+    left = early * (power - late * stretch) / ((early - late) * schedule.diffusion(t) ** 2)
+    right = late * (early * stretch - power) / ((early - late) * schedule.diffusion(s) ** 2)
+    # Between neighbouring times all of this cancels; both rules agree there.
+    plain = trapezoid(schedule, grid)
+    fine = (left >= 0) & (right >= 0) & (left + right < 100 * grid.lengths)
+    return Quadrature(torch.where(fine, left, plain.left), torch.where(fine, right, plain.right))
+
+
+INTEGRATORS = ("multistep", "frozen", "euler")
+QUADRATURES: dict[str, Callable[[Schedule, TimeGrid], Quadrature]] = {
+    "noise": noise_products,
+    "trapezoid": trapezoid,
+    "right": right_end,
+}
 
 
 def _signal_to_noise(schedule: Schedule, t: Tensor) -> Tensor:
@@ -151,25 +215,26 @@ def _phi(schedule: Schedule, s: Tensor, t: Tensor, total: float, churn: float) -
 
 
 def _integrals(schedule: Schedule, s: Tensor, t: Tensor, total: float, churn: float) -> tuple[Tensor, Tensor]:
-    """Return the coefficients of X and the variance by Gauss-Legendre in logit time, which resolves both ends."""
-    nodes, weights = _gauss_legendre(64)
-    low, high = torch.logit(s)[:, None], torch.logit(t)[:, None]
-    r = torch.sigmoid(0.5 * (high + low) + 0.5 * (high - low) * nodes)
-    measure = 0.5 * (high - low) * weights * r * (1 - r)
+    """Return the coefficients of X and the variance by quadrature."""
+    r, measure = _nodes(s, t)
     phi = _phi(schedule, s[:, None], r, total, churn)
     eta2 = schedule.diffusion(r) ** 2
     toward = phi * 0.5 * (1 + churn**2) * eta2 * schedule.alpha(r) / schedule.sigma(r) ** 2
     return (toward * measure).sum(-1), (phi**2 * churn**2 * eta2 * measure).sum(-1)
 
 
+def _nodes(s: Tensor, t: Tensor, count: int = 64) -> tuple[Tensor, Tensor]:
+    """Return Gauss-Legendre nodes and weights of every step, `(steps, count)`, in logit time: it resolves both ends."""
+    nodes, weights = _gauss_legendre(count)
+    low, high = torch.logit(s)[:, None], torch.logit(t)[:, None]
+    r = torch.sigmoid(0.5 * (high + low) + 0.5 * (high - low) * nodes)
+    return r, 0.5 * (high - low) * weights * r * (1 - r)
+
+
+@lru_cache(maxsize=4)
 def _gauss_legendre(count: int) -> tuple[Tensor, Tensor]:
     """Return nodes and weights on [-1, 1] (Golub & Welsch 1969: eigenvalues of the Jacobi matrix)."""
     k = torch.arange(1, count, dtype=torch.float64)
     off = k / (4 * k**2 - 1).sqrt()
     values, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
     return values, 2 * vectors[0] ** 2
-
-
-def log_start_mass(total: float, dim: int, variance: float) -> float:
-    """Return log of the integral of N(x; 0, variance I)^W, the mass that the path has before the first step."""
-    return 0.5 * dim * ((1 - total) * math.log(2 * math.pi * variance) - math.log(total))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,12 +11,24 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import components_of
-from polyscore.errors import ArgumentError, DegeneracyWarning, require
+from polyscore.errors import ArgumentError, require
 from polyscore.fields import Field, prepare, row
 from polyscore.rng import Stream, block_size
-from polyscore.samplers.moves import Balanced, Move, Rates, Steps, euler_steps, exact_linear_steps, time_grid
-from polyscore.schedules import T_MIN
+from polyscore.samplers.checks import check_end, warn_of_coarse_steps, warn_of_rounding, warn_of_signal
+from polyscore.samplers.grids import GRIDS, Extent, TimeGrid, extent_of
+from polyscore.samplers.moves import (
+    QUADRATURES,
+    Balanced,
+    Move,
+    Quadrature,
+    Rates,
+    Steps,
+    euler_steps,
+    frozen_steps,
+    multistep_steps,
+)
+from polyscore.samplers.starts import STARTS, Start
+from polyscore.schedules import Schedule
 from polyscore.smc import Resampler
 
 
@@ -29,9 +40,9 @@ class Settings:
         clip: bound on |g|, or None.
         threshold: resample a swarm when its ESS is at most this share of K; 1 means after every step.
         window: (low, high) times between which resampling happens, or None for all.
-        trapezoid: integrate g by both ends of the step, else by its right end.
         resampler: None carries no weights at all.
         ancestry: keep every step's parents.
+        grid, integrator, quadrature, start: as in `FeynmanKac`.
     """
 
     particles: int
@@ -43,8 +54,16 @@ class Settings:
     clip: float | None = None
     threshold: float = 1.0
     window: tuple[float, float] | None = None
-    trapezoid: bool = True
     ancestry: bool = False
+    grid: str = "snr"
+    integrator: str = "multistep"
+    quadrature: str = "noise"
+    start: str = "matched"
+
+    @property
+    def carries(self) -> bool:
+        """Whether a swarm may keep its weights over a step."""
+        return self.threshold < 1 or self.window is not None
 
 
 class Coefficients(NamedTuple):
@@ -53,7 +72,11 @@ class Coefficients(NamedTuple):
     keep: float | Tensor
     pull: float | Tensor
     noise: float | Tensor
-    length: float | Tensor
+    back: float | Tensor
+    of_x: float | Tensor
+    of_score: float | Tensor
+    left: float | Tensor
+    right: float | Tensor
     constant: float | Tensor
     along: float | Tensor
     across: float | Tensor
@@ -65,12 +88,20 @@ class Plan:
 
     q: Composition
     settings: Settings
-    times: Tensor
+    grid: TimeGrid
     steps: Steps
+    quadrature: Quadrature
     rates: Rates
+    start: Start
     field: Field
     seed: int
     like: Tensor
+    history: bool = True  # keep the ESS of every step and swarm
+
+    @property
+    def times(self) -> Tensor:
+        """The grid's times, `(steps + 1,)`."""
+        return self.grid.times
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -84,8 +115,8 @@ class Plan:
 
     @cached_property
     def _table(self) -> Tensor:
-        """All scalars, `(steps + 1, 7)`; row i holds the move from time i and the rates at time i."""
-        moves = [torch.cat([column, column[-1:]]) for column in self.steps]
+        """All scalars, `(steps + 1, 11)`; row i holds the move from time i and the rates at time i."""
+        moves = [torch.cat([column, column[-1:]]) for column in (*self.steps, *self.quadrature)]
         return torch.stack([*moves, *self.rates], dim=-1)
 
     @cached_property
@@ -101,6 +132,16 @@ class Plan:
         if isinstance(i, int):
             return Coefficients(*self._rows[i])
         return Coefficients(*row(self._device_table, i).unbind())
+
+    @cached_property
+    def looks_back(self) -> bool:
+        """Whether a step uses the clean point of the step before."""
+        return bool(self.steps.back.any())
+
+    @cached_property
+    def looks_left(self) -> bool:
+        """Whether the rate at a step's beginning counts."""
+        return bool(self.quadrature.left.any())
 
     @cached_property
     def has_constant(self) -> bool:
@@ -120,70 +161,38 @@ class Plan:
         )  # fmt: skip
 
 
-def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor) -> Plan:
+def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, history: bool = True) -> Plan:
     """Check that `q` can be sampled, and precompute what depends on time alone."""
     if not q.exponents:
         raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
     q.validity().require(repr(q))
-    times = time_grid(settings.steps, q.schedule.ends_in_pure_noise)
-    _check_end(q, settings)
-    _check_resolution(q, times)
-    if q.schedule.ends_in_pure_noise:
-        steps = exact_linear_steps(q.schedule, times, q.total, settings.churn)
-    else:
-        steps = euler_steps(q.schedule, times, q.total, settings.churn, settings.move)
-    rates = settings.move.rates(q.schedule, times, q.total, math.prod(q.event))
-    return Plan(q, settings, times, steps, rates, prepare(q, times, like), seed, like)
+    check_end(q, settings.move)
+    extent, schedule, total = extent_of(q), q.schedule, q.total
+    grid = GRIDS[settings.grid](schedule, settings.steps, extent)
+    begin = STARTS[settings.start](q, settings.move, grid.times[0])
+    matched, weighted = settings.start == "matched", settings.resampler is not None and q.is_closed_form
+    warn_of_signal(q, extent, grid.times[0], matched, weighted)
+    warn_of_rounding(extent, like.dtype)
+    warn_of_coarse_steps(schedule, extent, settings.steps, lambda steps: _uncomposed(schedule, settings, steps, extent))
+    steps = _steps(schedule, settings, grid, total)
+    quadrature = QUADRATURES[settings.quadrature](schedule, grid)
+    rates = settings.move.rates(schedule, grid.times, total, math.prod(q.event))
+    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history)
 
 
-def _check_end(q: Composition, settings: Settings) -> None:
-    """Check that the schedule's noise end suits the sampler."""
-    if q.schedule.ends_in_pure_noise:
-        require(q.total == 1 or isinstance(settings.move, Balanced), "a schedule with alpha(1) = 0",
-                "go with the balanced move when W is not 1", f"{settings.move} and W = {q.total:g}",
-                "Leave move= at its default.")  # fmt: skip
-        return
-    signal = q.schedule.alpha(torch.ones((), dtype=torch.float64)).item()
-    size = _size(q) if q.is_closed_form else 10.0
-    if signal * size > 0.5:
-        warnings.warn(
-            f"the schedule should end in noise; {q.schedule} leaves alpha(1) = {signal:.3g} of the signal, and so "
-            f"{signal * size:.2g} of data of size {size:.3g}, which the start N(0, I/W) ignores. Standardise the data, "
-            "or raise the schedule's last beta.",
-            DegeneracyWarning,
-            stacklevel=6,
-        )
+def _steps(schedule: Schedule, settings: Settings, grid: TimeGrid, total: float) -> Steps:
+    """Return the integrator's table; Euler steps cannot start where alpha(1) = 0, nor others take the paper's move."""
+    balanced = total == 1 or isinstance(settings.move, Balanced)
+    euler = settings.integrator == "euler" or settings.order == 2 or not balanced
+    if euler and not schedule.ends_in_pure_noise:
+        return euler_steps(schedule, grid, total, settings.churn, settings.move)
+    build = multistep_steps if settings.integrator == "multistep" else frozen_steps
+    return build(schedule, grid.times, total, settings.churn)
 
 
-def _check_resolution(q: Composition, times: Tensor) -> None:
-    """Warn where the last step begins with more noise than the narrowest part of the target is wide."""
-    if not q.is_closed_form:
-        return
-    steps, narrowest = len(times) - 1, _narrowest(q)
-    noise = q.schedule.sigma(times[-2]).item()
-    if noise <= narrowest:
-        return
-    enough, time = steps, times[-2]
-    while q.schedule.sigma(time).item() > narrowest / 2 and time > T_MIN:
-        enough, time = 2 * enough, time / 2
-    warnings.warn(
-        f"the last step should begin with less noise than the target's narrowest part is wide, {narrowest:.2g}; the "
-        f"last of {steps} begins with {noise:.2g}, so that what is narrower comes out too wide. Use steps={enough} or "
-        "more, or stretch the data.",
-        DegeneracyWarning,
-        stacklevel=6,
-    )
-
-
-def _narrowest(q: Composition) -> float:
-    """Return the smallest deviation that the composition can have: all narrowest components in one place."""
-    precisions = [w / components_of(q.distribution(name)).variances.min() for name, w in q.exponents.items() if w > 0]
-    return float(sum(precisions)) ** -0.5
-
-
-def _size(q: Composition) -> float:
-    """Return the largest |mean| or deviation of any component."""
-    parts = [components_of(q.distribution(name)) for name in q.conditions]
-    return max(max(part.means.abs().max().item(), part.variances.max().sqrt().item()) for part in parts)
+def _uncomposed(schedule: Schedule, settings: Settings, steps: int, extent: Extent) -> tuple[Tensor, Steps]:
+    """Return times and table of a run of one condition by itself."""
+    grid = GRIDS[settings.grid](schedule, steps, extent)
+    return grid.times, _steps(schedule, settings, grid, 1.0)

@@ -7,11 +7,14 @@ from abc import ABC, abstractmethod
 import torch
 
 from polyscore.algebra import Composition
-from polyscore.errors import is_count, require
+from polyscore.errors import is_count, is_number, require
 from polyscore.rng import as_seed
+from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.loop import Progress, run
+from polyscore.samplers.moves import INTEGRATORS, Move
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.run import Run
+from polyscore.samplers.starts import STARTS
 
 
 class Sampler(ABC):
@@ -31,6 +34,7 @@ class Sampler(ABC):
         dtype: torch.dtype = torch.float32,
         max_particles: int | None = None,
         progress: Progress | None = None,
+        history: bool | None = None,
     ) -> Run:
         """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
 
@@ -38,14 +42,26 @@ class Sampler(ABC):
             device: where to compute; by default where the family's networks are, or the CPU.
             max_particles: bound on particles in memory at once; by the device's memory unless given.
             progress: called with (steps done, steps in all).
+            history: keep `run.ess` of every step and swarm; by default up to 5e7 entries.
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         seed, settings = as_seed(seed), self.settings(q)
-        return run(q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress)
+        return run(
+            q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=progress,
+            history=history, sampler=repr(self),
+        )  # fmt: skip
 
 
-def check_common(steps: int, churn: float) -> None:
+def check_common(steps: int, churn: float, move: Move, grid: str, integrator: str, start: str) -> None:
     """Check what every sampler takes."""
     require(is_count(steps), "steps", "be a whole number of at least 1", steps)
-    require(0 <= churn < float("inf"), "churn", "be at least 0 and finite", churn, "1 is the SDE, 0 the ODE.")
+    require(is_number(churn) and 0 <= churn < float("inf"), "churn", "be a number of at least 0 and finite", churn,
+            "1 is the SDE, 0 the ODE.")  # fmt: skip
+    require(isinstance(move, Move), "move", "be Balanced(), Paper() or Published()", move)
+    for name, value, known in (
+        ("grid", grid, GRIDS),
+        ("integrator", integrator, INTEGRATORS),
+        ("start", start, STARTS),
+    ):
+        require(isinstance(value, str) and value in known, name, f"be one of {', '.join(known)}", repr(value))

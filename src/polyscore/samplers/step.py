@@ -5,14 +5,12 @@ The index i is a number, or a device tensor when the step is being captured into
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from polyscore.samplers.moves import log_start_mass
-from polyscore.samplers.plan import Plan
+from polyscore.samplers.plan import Coefficients, Plan
 from polyscore.smc import Resampler, weigh
 
 # Gathering one 8-byte number is three times as fast as gathering two of 4 bytes.
@@ -23,37 +21,40 @@ _WIDE = {8: torch.float64, 16: torch.complex128}
 class State:
     """A chunk of swarms at one time of the grid.
 
-    `score` and `rate` belong to `x`; `ancestors` are slots at the start, `parents` slots before the last step; `alarm`
-    is nan after a score or rate that was not finite.
+    `score` and `rate` belong to `x`; `clean` is the composed clean point of the step before; `ancestors` are slots at
+    the start, `parents` slots before the last step; `loss` is what the last step's gains alone cost of log ESS,
+    averaged over swarms; `alarm` is nan after a score or rate that was not finite.
     """
 
     x: Tensor
     score: Tensor
+    clean: Tensor
     rate: Tensor
     log_weights: Tensor
     log_evidence: Tensor
     ancestors: Tensor
     parents: Tensor
     ess: Tensor
+    loss: Tensor
     clipped: Tensor
     alarm: Tensor
 
 
 def start(plan: Plan, first: int, stop: int) -> State:
-    """Return the state at t = 1: pure noise, with the mass of the path there as evidence."""
+    """Return the state at the first time: the start's Gaussian, with the mass of the path there as evidence."""
     settings, q, like = plan.settings, plan.q, plan.like
-    scale = q.schedule.sigma(plan.times[0]).item()
-    variance = settings.move.start_variance(q.total) * scale**2
-    draw = plan.stream("start", (settings.particles, *plan.event), first, stop, normal=True)
-    x = draw(0) * math.sqrt(variance)
+    z = plan.stream("start", (settings.particles, *plan.event), first, stop, normal=True)(0)
+    x = plan.start.draw(z)
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
+    mass = plan.start.log_mass
+    if settings.start == "matched" and settings.resampler is not None and q.is_closed_form and not plan.start.matched:
+        weights, mass = plan.start.log_weights(q, z, x, plan.times[0].to(like.device)).to(weights), 0.0
     slots = torch.arange(settings.particles, device=like.device, dtype=torch.int32)
-    mass = log_start_mass(q.total, math.prod(plan.event), scale**2)
     own = slots.expand(x.shape[:2]).contiguous()
     empty = State(
-        x=x, score=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
+        x=x, score=x, clean=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
         ancestors=own, parents=own, ess=torch.full_like(weights[:, 0], float(settings.particles)),
-        clipped=weights.new_zeros(()), alarm=like.new_zeros(()),
+        loss=weights.new_zeros(()), clipped=weights.new_zeros(()), alarm=like.new_zeros(()),
     )  # fmt: skip
     return replace(_evaluate(plan, empty, x, 0), clipped=empty.clipped)
 
@@ -68,6 +69,9 @@ def advance(plan: Plan, state: State, i: int | Tensor, z: Tensor, u: Tensor) -> 
     settings = plan.settings
     now = plan.coefficients(i)
     x = _plus(state.x * now.keep, state.score, now.pull)
+    if plan.looks_back:
+        x = _plus(x, state.clean, now.back)
+        state = replace(state, clean=_plus(state.x * now.of_x, state.score, now.of_score))
     if settings.churn:
         x = _plus(x, z, now.noise)
     if settings.order == 2:
@@ -75,9 +79,23 @@ def advance(plan: Plan, state: State, i: int | Tensor, z: Tensor, u: Tensor) -> 
     new = _evaluate(plan, state, x, i + 1)
     if settings.resampler is None:
         return new
-    gain = (state.rate + new.rate) * (0.5 * now.length) if settings.trapezoid else new.rate * now.length
-    new = replace(new, log_weights=state.log_weights + gain)
-    return _resample(plan, new, i, u, settings.resampler) if settings.particles > 1 else new
+    new = replace(new, log_weights=state.log_weights + (gain := _gain(plan, state.rate, new.rate, now)))
+    if settings.particles == 1:
+        return new
+    loss = (settings.particles / weigh(gain).ess).log().mean() if settings.carries else None
+    return _resample(plan, new, i, u, settings.resampler, loss)
+
+
+def _gain(plan: Plan, before: Tensor, after: Tensor, now: Coefficients) -> Tensor:
+    """Integrate the rate over a step from its two ends."""
+    if not plan.looks_left:
+        return after * now.right
+    # The trapezoid in the order of operations that stored results were computed with.
+    return (
+        (before + after) * now.left
+        if plan.settings.quadrature == "trapezoid"
+        else _plus(before * now.left, after, now.right)
+    )
 
 
 def _plus(a: Tensor, b: Tensor, factor: float | Tensor) -> Tensor:
@@ -109,24 +127,24 @@ def _evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
 def _heun(plan: Plan, state: State, predicted: Tensor, i: int | Tensor) -> Tensor:
     """Average the slopes at both ends of an ODE step (the trapezoidal corrector).
 
-    One Euler step is x + h slope, so the step from the predicted point, with the next row's coefficients, gives the
-    other slope; the grid is equal, and the last row repeats the last move's h.
+    One Euler step is x + h slope: the predicted point gives the other slope.
     """
     schedule, linear = plan.q.schedule, plan.settings.move.linear(plan.q.total)
     score, _ = plan.field(predicted, i + 1, want_spread=False)
     time = plan.times[int(i) + 1]
-    h = plan.coefficients(i).length
+    h = plan.grid.lengths[int(i)].item()
     pull, keep = 0.5 * schedule.diffusion(time).item() ** 2, -linear * schedule.drift(time).item()
     behind = predicted - state.x
     return state.x + 0.5 * behind + (0.5 * h) * (keep * predicted + pull * score)
 
 
-def _resample(plan: Plan, state: State, i: int | Tensor, u: Tensor, scheme: Resampler) -> State:
+def _resample(plan: Plan, state: State, i: int | Tensor, u: Tensor, scheme: Resampler, loss: Tensor | None) -> State:
     """Resample the swarms whose ESS is low enough; the others carry their weights on."""
     settings, particles = plan.settings, plan.settings.particles
     weights = weigh(state.log_weights)
     own = torch.arange(particles, device=u.device, dtype=torch.int32).expand_as(state.parents)
-    state = replace(state, ess=weights.ess, parents=own)
+    loss = (particles / weights.ess).log().mean() if loss is None else loss
+    state = replace(state, ess=weights.ess, parents=own, loss=loss)
     if settings.window is not None and not settings.window[0] <= plan.times[int(i) + 1].item() <= settings.window[1]:
         return state
     ancestors = scheme.choose(weights.scaled, u)
@@ -138,9 +156,10 @@ def _resample(plan: Plan, state: State, i: int | Tensor, u: Tensor, scheme: Resa
         log_weights = torch.where(chosen[:, None], log_weights, state.log_weights)
     rows = flat_rows(ancestors, particles)
     # The right-end rule never looks back at the old rate, so it need not follow its particle.
-    rate = take(state.rate, rows) if settings.trapezoid else state.rate
+    rate = take(state.rate, rows) if plan.looks_left else state.rate
+    clean = take(state.clean, rows) if plan.looks_back else state.clean
     return replace(
-        state, x=take(state.x, rows), score=take(state.score, rows), rate=rate,
+        state, x=take(state.x, rows), score=take(state.score, rows), clean=clean, rate=rate,
         ancestors=take(state.ancestors, rows), log_weights=log_weights, log_evidence=log_evidence,
         parents=ancestors.int() if settings.ancestry else own,
     )  # fmt: skip

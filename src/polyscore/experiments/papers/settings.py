@@ -12,26 +12,28 @@ from functools import partial
 from polyscore.algebra import Family
 from polyscore.distributions import Gaussian, Mixture
 from polyscore.errors import ArgumentError, nearest, shorten
+from polyscore.schedules import VP
 
+_SCHEDULE = VP(beta_min=0.1, beta_max=20.0)
 _GRID = ((-3.0, 2.5), (0.0, 2.5), (3.0, 2.5), (-3.0, -2.5), (0.0, -2.5), (3.0, -2.5))
 _FAR = ((-6.0, 1.5), (9.0, 0.0), (0.0, -9.0), (-1.5, 6.0))
 
 
 def gaussians(base: float) -> Family:
     """Return N(0, diag(10, 1)), N(0, diag(1, 10)) and the base N(0, base I)."""
-    return Family({"a1": Gaussian(cov=[10, 1]), "a2": Gaussian(cov=[1, 10]), "base": Gaussian(cov=base)})
+    return Family({"a1": Gaussian(cov=[10, 1]), "a2": Gaussian(cov=[1, 10]), "base": Gaussian(cov=base)}, _SCHEDULE)
 
 
 def grid_mixtures() -> Family:
     """Return mixtures over a 2 x 3 grid: the composed modes are modes of every source."""
     members = {"a1": (0, 1, 2, 3), "a2": (1, 2, 4, 5), "base": range(6)}
-    return Family({name: Mixture([_GRID[k] for k in chosen], cov=0.36) for name, chosen in members.items()})
+    return Family({name: Mixture([_GRID[k] for k in chosen], cov=0.36) for name, chosen in members.items()}, _SCHEDULE)
 
 
 def far_mixtures() -> Family:
     """Return mixtures that share no mode: the composition lives where no source has mass."""
     members = {"a1": _FAR[:2], "a2": _FAR[2:], "base": _FAR}
-    return Family({name: Mixture(means, cov=1.0) for name, means in members.items()})
+    return Family({name: Mixture(means, cov=1.0) for name, means in members.items()}, _SCHEDULE)
 
 
 SETTINGS: dict[str, Callable[[], Family]] = {

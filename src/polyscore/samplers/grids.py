@@ -1,0 +1,149 @@
+"""Where in time a sampler steps, and what is known of the sources for choosing it.
+
+`snr_grid` puts half of its steps evenly in the log noise-to-signal ratio lambda = log(sigma / alpha), so that no scale
+is stepped over, and half where the noise is about as wide as the parts of the sources: a Gaussian of variance v turns
+from noise into data like tanh(lambda - log(v) / 2). `equal_grid` has equal times, as the paper and version 0.2.0 did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra import Composition
+from polyscore.distributions.components import Components
+from polyscore.schedules import T_MAX, T_MIN, Schedule
+
+# Of standardised data: its own width, and features of a third of it.
+_UNKNOWN = (1.0, 0.1)
+_PURE = 150.0  # noise over signal at the start where alpha(1) = 0; VP's own is 152
+_RESOLVED = 0.01  # noise at the end over the narrowest part: it adds 1e-4 of that part's variance
+_MOST_VARIANCES = 64
+_FINE = 4096
+
+
+class TimeGrid(NamedTuple):
+    """Times from noise to data, `(steps + 1,)`, and the lengths of the steps, `(steps,)`; float64."""
+
+    times: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is known of the sources' sizes, in the coordinates in which they are sampled.
+
+    Attributes:
+        narrowest: the smallest deviation that the composition can have.
+        size: the largest |mean| or deviation of any part.
+        variances: of the parts along their axes, each once.
+        earliest: the least time at which every member can be asked.
+        known: whether all members have closed forms; otherwise standardised data is assumed.
+    """
+
+    narrowest: float
+    size: float
+    variances: tuple[float, ...]
+    earliest: float
+    known: bool
+
+
+def extent_of(q: Composition) -> Extent:
+    """Return what the closed forms among the factors say, and the assumption for the others."""
+    members = {name: q.family.members[name] for name in q.conditions}
+    parts = {name: part for name, member in members.items() if (part := _components(member)) is not None}
+    known = len(parts) == len(members)
+    variances = {} if known else dict.fromkeys(_UNKNOWN)
+    for part in parts.values():
+        variances |= dict.fromkeys(_distinct(part.variances))
+    precision = sum(
+        w / parts[name].variances.min().item() for name, w in q.exponents.items() if name in parts and w > 0
+    )
+    narrowest = precision**-0.5 if precision else math.inf
+    sizes = [max(part.means.abs().max().item(), part.variances.max().item() ** 0.5) for part in parts.values()]
+    earliest = max(0.0 if name in parts else getattr(member, "earliest", T_MIN) for name, member in members.items())
+    return Extent(
+        narrowest if known else min(narrowest, _UNKNOWN[-1]), max([*sizes, 0.0 if known else 1.0]),
+        tuple(variances), earliest, known,
+    )  # fmt: skip
+
+
+def _components(member: object) -> Components | None:
+    found = getattr(member, "components", None)
+    return found if isinstance(found, Components) else None
+
+
+def _distinct(variances: Tensor) -> list[float]:
+    """Return the different variances, or as many quantiles where there are very many."""
+    values = variances.flatten().unique()
+    if len(values) > _MOST_VARIANCES:
+        values = values[torch.linspace(0, len(values) - 1, _MOST_VARIANCES).long()]
+    return values.tolist()
+
+
+def equal_grid(schedule: Schedule, steps: int, extent: Extent | None = None) -> TimeGrid:
+    """Return equal times from 1 to 0, the ends clamped into (0, 1).
+
+    Where alpha(1) = 0 the first time stands half a step before 1: at 1 itself the score says nothing of the data, and
+    an error of a learned one would be multiplied by alpha_s / alpha_t without bound.
+    """
+    latest = 1 - 0.5 / steps if schedule.ends_in_pure_noise else T_MAX
+    times = torch.linspace(1, 0, steps + 1, dtype=torch.float64).clamp(T_MIN, latest)
+    return TimeGrid(times, torch.full_like(times[:-1], 1 / steps))
+
+
+def snr_grid(schedule: Schedule, steps: int, extent: Extent) -> TimeGrid:
+    """Return times from noise to `_RESOLVED` of the narrowest part: half evenly in lambda, half where parts appear."""
+    first, last = _ends(schedule, extent)
+    lines = torch.linspace(last, first, _FINE, dtype=torch.float64)
+    centres = 0.5 * torch.tensor(extent.variances, dtype=torch.float64).log()
+    parts = torch.tanh(lines[:, None] - centres).mean(-1)
+    share = 0.5 * _unit(lines) + 0.5 * _unit(parts)
+    wanted = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
+    times = time_at(schedule, _interpolate(wanted, share, lines))
+    return TimeGrid(times, times[:-1] - times[1:])
+
+
+def _ends(schedule: Schedule, extent: Extent) -> tuple[float, float]:
+    """Return lambda at the first and at the last time."""
+    latest = noise_to_signal(schedule, torch.tensor(T_MAX, dtype=torch.float64)).item()
+    first = min(latest, math.log(max(_PURE, 50 * extent.size))) if schedule.ends_in_pure_noise else latest
+    last = math.log(_RESOLVED * extent.narrowest)
+    if extent.earliest > 0:
+        last = max(last, noise_to_signal(schedule, torch.tensor(extent.earliest, dtype=torch.float64)).item())
+    return first, min(last, first - 1)
+
+
+def noise_to_signal(schedule: Schedule, t: Tensor) -> Tensor:
+    """Return lambda = log(sigma / alpha); it rises with t."""
+    return schedule.sigma(t).log() - schedule.alpha(t).log()
+
+
+def time_at(schedule: Schedule, ratio: Tensor) -> Tensor:
+    """Return the times at which `noise_to_signal` has these values, by bisection in logit time."""
+    low, high = torch.full_like(ratio, -60.0), torch.full_like(ratio, 36.0)
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        below = noise_to_signal(schedule, torch.sigmoid(middle)) < ratio
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return torch.sigmoid(0.5 * (low + high))
+
+
+def _unit(values: Tensor) -> Tensor:
+    """Stretch rising values onto [0, 1]."""
+    return (values - values[0]) / (values[-1] - values[0])
+
+
+def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
+    """Read the line through (xs, ys), xs rising, at x."""
+    right = torch.searchsorted(xs, x.contiguous()).clamp(1, len(xs) - 1)
+    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
+    return ys[right - 1] + share * (ys[right] - ys[right - 1])
+
+
+GRIDS: dict[str, Callable[[Schedule, int, Extent], TimeGrid]] = {"snr": snr_grid, "equal": equal_grid}

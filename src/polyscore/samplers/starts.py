@@ -1,0 +1,136 @@
+"""Where particles start: a Gaussian for the path at the first time, with its mass.
+
+The path there is prod_a P_{a,t}^{w_a}. `matched` takes each closed-form factor as the Gaussian of its own mean and
+covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1),
+and off by the third moments of what is left of a mixture's signal otherwise. Learned factors count as pure noise.
+`noise` is N(0, sigma^2 I / W), as if no signal were left at all; the paper starts from N(0, I) whatever W is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra import Composition
+from polyscore.distributions import Distribution
+from polyscore.distributions.components import Components, weights_of
+from polyscore.samplers.moves import Move
+
+_MOST_FULL = 512  # beyond so many dimensions a mixture's covariance counts by its diagonal
+
+
+@dataclass(frozen=True)
+class Start:
+    """N(mean, covariance) with `log_mass`, log of the integral of the path's density at the first time.
+
+    Attributes:
+        mean: `(d,)` or a number.
+        root: a number, `(d,)` or `(d, d)`: draws are mean + z root.
+        matched: whether all factors are Gaussians, so that this is the path itself.
+    """
+
+    mean: Tensor | float
+    root: Tensor | float
+    log_mass: float
+    matched: bool
+
+    def draw(self, z: Tensor) -> Tensor:
+        """Return points for standard normals `(..., *event)`."""
+        if isinstance(self.root, float):
+            return z * self.root
+        root, mean = self.root.to(z), torch.as_tensor(self.mean).to(z)
+        return mean + (z * root if root.ndim == 1 else z @ root)
+
+    def log_weights(self, q: Composition, z: Tensor, x: Tensor, time: Tensor) -> Tensor:
+        """Return log of path over start at the draws x of normals z `(..., d)`, in float64; closed forms only.
+
+        Its mean over draws is the path's mass, whatever is left of a mixture's signal at the first time.
+        """
+        root = torch.as_tensor(self.root, dtype=torch.float64)
+        log_det = root.log().sum() if root.ndim == 1 else root.diagonal().log().sum()
+        start = -0.5 * (z.double().square().sum(-1) + z.shape[-1] * math.log(2 * math.pi)) - log_det.to(z.device)
+        return q.log_density(x.double(), time) - start
+
+
+def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
+    """Return N(0, v sigma^2 I) with v the move's own, and the mass of N(0, sigma^2 I)^W."""
+    scale = q.schedule.sigma(time).item()
+    variance = move.start_variance(q.total) * scale**2
+    mass = log_start_mass(q.total, math.prod(q.event), scale**2)
+    return Start(0.0, math.sqrt(variance), mass, matched=False)
+
+
+def matched(q: Composition, move: Move, time: Tensor) -> Start:
+    """Return the product of the factors' Gaussians; pure noise where it is improper or nothing is known."""
+    members = [q.family.members[name] for name in q.conditions]
+    if not any(isinstance(member, Distribution) and hasattr(member, "components") for member in members):
+        return pure_noise(q, move, time)
+    alpha, sigma = q.schedule.alpha(time).item(), q.schedule.sigma(time).item()
+    moments = [_moments(member, q.event[0]) for member in members]
+    full = any(cov.ndim == 2 for _, cov in moments)
+    gaussians = [_noised(mean, cov, alpha, sigma, full) for mean, cov in moments]
+    product = _product(gaussians, list(q.exponents.values()))
+    if product is None:
+        return pure_noise(q, move, time)
+    mean, root, log_mass = product
+    exact = all(isinstance(c := getattr(member, "components", None), Components) and c.count == 1 for member in members)
+    return Start(mean, root, log_mass, matched=exact)
+
+
+STARTS: dict[str, Callable[[Composition, Move, Tensor], Start]] = {"matched": matched, "noise": pure_noise}
+
+
+def _moments(member: object, dim: int) -> tuple[Tensor, Tensor]:
+    """Return mean `(d,)` and covariance, `(d,)` where it is diagonal; a learned member has neither."""
+    components = getattr(member, "components", None)
+    if not isinstance(components, Components) or not isinstance(member, Distribution):
+        return torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
+    weights = weights_of(member)
+    mean = weights @ components.means
+    away = components.means - mean
+    if components.count == 1 and components.bases is None:
+        return mean, components.variances[0]
+    if dim > _MOST_FULL and components.bases is None:
+        return mean, weights @ (components.variances + away**2)
+    within = torch.einsum("m,mde->de", weights, components.covariances)
+    return mean, within + (weights[:, None] * away).T @ away
+
+
+def _noised(mean: Tensor, cov: Tensor, alpha: float, sigma: float, full: bool) -> tuple[Tensor, Tensor]:
+    """Return mean and precision after noising."""
+    if not full:
+        return alpha * mean, 1 / (alpha**2 * cov + sigma**2)
+    cov = cov.diag() if cov.ndim == 1 else cov
+    return alpha * mean, torch.linalg.inv(alpha**2 * cov + sigma**2 * torch.eye(len(mean), dtype=torch.float64))
+
+
+def _product(gaussians: list[tuple[Tensor, Tensor]], exponents: list[float]) -> tuple[Tensor, Tensor, float] | None:
+    """Return mean, root and log-mass of prod_a N(m_a, P_a^-1)^{w_a}, or None where it is improper."""
+    diagonal = gaussians[0][1].ndim == 1
+    precision = sum(w * p for w, (_, p) in zip(exponents, gaussians, strict=True))
+    assert isinstance(precision, Tensor)
+    values = precision if diagonal else torch.linalg.eigvalsh(precision)
+    if not bool(values.min() > 1e-9 * values.abs().max()):
+        return None
+    pulls = [w * (p * m if diagonal else p @ m) for w, (m, p) in zip(exponents, gaussians, strict=True)]
+    pull = torch.stack(pulls).sum(0)
+    mean = pull / precision if diagonal else torch.linalg.solve(precision, pull)
+    root = precision.rsqrt() if diagonal else torch.linalg.cholesky(torch.linalg.inv(precision)).T
+    at_mean = [w * _log_normal(mean - m, p) for w, (m, p) in zip(exponents, gaussians, strict=True)]
+    return mean, root, sum(at_mean) - _log_normal(torch.zeros_like(mean), precision)
+
+
+def _log_normal(away: Tensor, precision: Tensor) -> float:
+    """log N(mean + away; mean, precision^-1)."""
+    quadratic = away @ (precision * away if precision.ndim == 1 else precision @ away)
+    log_det = precision.log().sum() if precision.ndim == 1 else torch.logdet(precision)
+    return (0.5 * (log_det - quadratic) - 0.5 * len(away) * math.log(2 * math.pi)).item()
+
+
+def log_start_mass(total: float, dim: int, variance: float) -> float:
+    """Return log of the integral of N(x; 0, variance I)^W, the mass that the path has before the first step."""
+    return 0.5 * dim * ((1 - total) * math.log(2 * math.pi * variance) - math.log(total))

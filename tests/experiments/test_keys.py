@@ -1,0 +1,67 @@
+"""Keys are promises: every record of the committed stores is found again, and no default decides a stored result."""
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+import polyscore as ps
+from polyscore.experiments.cells import LATER, Cell, Protocol
+from polyscore.experiments.compute import recipe_of, sampler_of
+from polyscore.experiments.store import Store
+
+RESULTS = Path(__file__).parents[2] / "results"
+STORES = ["paper", "findings"]
+
+
+def protocol_of(description: dict) -> Protocol:
+    return Protocol(**{key: value for key, value in description.items() if key != "results_version"})
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_stored_key_is_that_of_its_cell_and_protocol(name):
+    store = Store(RESULTS / name)
+    protocols = {key: protocol_of(description) for key, description in store.protocols().items()}
+    assert {key: protocol.key for key, protocol in protocols.items()} == {key: key for key in protocols}
+    assert len(store.records) > 500
+    for key, record in store.records.items():
+        assert record.cell.key(protocols[record.protocol]) == key
+
+
+def test_the_keys_of_0_2_0_to_the_letter():
+    """Computed by version 0.2.0; a change here would orphan every stored record."""
+    assert Protocol().key == "29badd11bdafdb3c"
+    cell = Cell("mixture-ood", "conditional", 1000, 3, 16)
+    assert cell.key(Protocol()) == "dfb29f532a2cfa9d"
+    assert cell.key(Protocol(clip=None, corrected=True, reference="exact")) == "24f0a91e209645ed"
+
+
+@pytest.mark.parametrize("field", LATER)
+def test_a_later_field_has_a_key_of_its_own_away_from_what_0_2_0_did(field):
+    other = {"grid": "snr", "integrator": "multistep", "quadrature": "noise", "start": "matched", "threshold": 0.5,
+             "resampling": "residual", "activation": "tanh", "standardise": True, "ema": 0.999}[field]  # fmt: skip
+    assert field not in Protocol().to_dict()
+    changed = dataclasses.replace(Protocol(), **{field: other})
+    assert changed.key != Protocol().key
+    assert json.loads(json.dumps(changed.to_dict()))[field] == other
+
+
+def given(build, *arguments) -> set[str]:
+    """The keyword arguments that a function of ours hands to what it builds, by reading its source once."""
+    source = inspect.getsource(build)
+    return {name for name in arguments if f"{name}=" in source}
+
+
+def test_the_runner_leaves_no_default_of_samplers_and_recipes_open():
+    samplers = {field.name for field in dataclasses.fields(ps.FeynmanKac)}
+    assert given(sampler_of, *samplers) == samplers
+    recipes = {field.name for field in dataclasses.fields(ps.Recipe)}
+    assert given(recipe_of, *recipes) == recipes
+    published = ps.FeynmanKac.published(4)
+    assert dataclasses.asdict(published) | {"move": None} == {
+        "particles": 4, "steps": 500, "clip": 15.0, "churn": 1.0, "resampling": "systematic", "threshold": 1.0,
+        "window": None, "move": None, "ancestry": False, "grid": "equal", "integrator": "euler", "quadrature": "right",
+        "start": "noise",
+    }  # fmt: skip
