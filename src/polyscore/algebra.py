@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,10 +43,12 @@ from polyscore.errors import (
     ScoreError,
     UnknownConditionError,
     check_conditions,
+    is_finite,
     require,
-    warn,
+    shorten,
 )
-from polyscore.expressions import parse_exponents, quoted, unknown_condition
+from polyscore.expressions import SMALLEST, Exponents, parse_exponents, quoted, unknown_condition
+from polyscore.notices import warn
 from polyscore.outputs import check_model
 from polyscore.schedules import T_MAX, VP, Schedule
 from polyscore.scores import combine, spread
@@ -96,6 +97,10 @@ class Family(Mapping[str, "Composition"]):
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
         check_conditions(members)
+        if schedule is not None and not isinstance(schedule, Schedule):
+            raise ArgumentError(
+                f"schedule must be a schedule, such as ps.VP(); got {shorten(schedule)}. Write ps.VP()."
+            )
         for name in members:
             if not isinstance(members[name], (Distribution, ScoreModel)):
                 raise CompositionError(
@@ -325,14 +330,20 @@ class Composition:
         for name in exponents:
             if name not in family:
                 raise UnknownConditionError(unknown_condition(name, family.members))
-        self.family = family
+        self._family = family
         # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
-        self._exponents = {name: _finite(value) for name, value in exponents.items() if not abs(value) <= 1e-12}
+        finite = {name: _finite(value) for name, value in exponents.items()}
+        self._exponents = Exponents({name: value for name, value in finite.items() if abs(value) > SMALLEST})
 
     @property
-    def exponents(self) -> dict[str, float]:
-        """w_a by condition; a copy, so that writing into it changes no composition."""
-        return dict(self._exponents)
+    def family(self) -> Family:
+        """The family that the conditions belong to."""
+        return self._family
+
+    @property
+    def exponents(self) -> Exponents:
+        """The exponents w_a by condition; read only."""
+        return self._exponents
 
     @property
     def total(self) -> float:
@@ -361,8 +372,8 @@ class Composition:
         return self._merge(other, -1.0)
 
     def __pow__(self, power: float) -> Composition:
-        if isinstance(power, bool) or not isinstance(power, Real):
-            raise ArgumentError(f"a power must be a number; got {power!r}.")
+        if not is_finite(power):
+            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
         return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
 
     def _merge(self, other: Any, sign: float) -> Composition:
@@ -457,7 +468,9 @@ class Composition:
         return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
 
     def _check_points(self, x: Tensor) -> None:
-        """Check that x holds points of this composition."""
+        """Check that x holds points of this composition, and that there is one."""
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"x must be a tensor of floating-point numbers; got {kind}. Convert it: x.float().")
@@ -522,7 +535,6 @@ def _listed(names: Sequence[str], most: int = _MOST_SHOWN) -> str:
 
 
 def _finite(value: float) -> float:
-    value = float(value)
-    if value != value or abs(value) == float("inf"):
-        raise ArgumentError(f"an exponent must be finite; got {value}.")
-    return value
+    if not is_finite(value):
+        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
+    return float(value)

@@ -146,4 +146,4 @@ def with_suffix(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix == ".json":
         return path.with_suffix(".safetensors")
-    return path if path.suffix == ".safetensors" else path.with_name(path.name + ".safetensors")
+    return path if path.suffix == ".safetensors" else path.parent / f"{path.name}.safetensors"

@@ -6,16 +6,20 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, shorten
 
 
 def check_device(device: torch.device | str, subject: str = "device") -> torch.device:
     """Return the device if this machine has it, or say what to use."""
     try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        found = torch.empty(0, device=device).device
+        if found.type == "meta":
+            raise NotImplementedError("a device without numbers")
+        return found
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"{subject} must name a device of this machine; got {str(device)!r}. Use one of {', '.join(_known())}."
+            f"{subject} must name a device of this machine; got {shorten(str(device))}. "
+            f"Use one of {', '.join(_known())}."
         ) from error
 
 

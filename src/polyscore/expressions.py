@@ -9,18 +9,43 @@ Names may hold letters, digits, `_`, `+`, `.` and `-` after the first letter, or
 
 from __future__ import annotations
 
-import difflib
+import math
 import re
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple, NoReturn
 
-from polyscore.errors import ExpressionError
+from polyscore.errors import ExpressionError, ReadOnlyError, listed, nearest, require, shorten
 
+LENGTH, DEPTH = 100_000, 100
+SMALLEST = 1e-12  # an exponent below this has cancelled up to rounding
+# Possessive throughout (++, *+, ?+): what was matched is not given back, so a token costs its length and no more.
 _TOKENS = re.compile(
-    r"""\s*(?:(?P<power>\*\*|\^)|(?P<op>[*/()])|(?P<quoted>"[^"]*")
-        |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))|(?P<name>[A-Za-z_][\w.+-]*))""",
+    r"""(?:(?P<power>\*\*|\^)|(?P<op>[*/()])|(?P<quoted>"[^"]*+")
+        |(?P<number>[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+(?![\w.]))
+        |(?P<name>[A-Za-z_][\w.+-]*+))""",
     re.VERBOSE,
 )
+_BLANKS = re.compile(r"\s*+")
+_NAME = re.compile(r"[A-Za-z_][\w.+-]*+")
+
+
+class Exponents(dict[str, float]):
+    """Exponents by condition: a dict that nobody can write into, so that a composition stays what it is."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ReadOnlyError(
+            'exponents must stay as they are; got a change. Build another composition: q * p["a"], '
+            "or Composition(family, {**q.exponents, ...})."
+        )
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+    def copy(self) -> dict[str, float]:
+        """Return an ordinary dict of them."""
+        return dict(self)
 
 
 class _Token(NamedTuple):
@@ -36,31 +61,41 @@ def parse_exponents(text: str, conditions: Collection[str]) -> dict[str, float]:
 
 class _Parser:
     def __init__(self, text: str, conditions: Collection[str]) -> None:
+        require(isinstance(text, str), "an expression", 'be text, such as "a1 * a2 / base"', shorten(text))
+        if len(text) > LENGTH:
+            raise self._too_long(text)
         self.text, self.conditions = text, conditions
-        self.tokens = self._tokenize()
-        self.at = 0
+        self.tokens = list(self._tokenize())
+        self.at = self.depth = 0
+
+    @staticmethod
+    def _too_long(text: str) -> ExpressionError:
+        rule = f"an expression must be at most {LENGTH} characters long; got {len(text)}."
+        return ExpressionError(f"{rule} Multiply compositions in Python instead.", text, 0)
 
     def _fail(self, message: str, position: int) -> ExpressionError:
         return ExpressionError(message, self.text, position)
 
-    def _tokenize(self) -> list[_Token]:
-        tokens, position, text = [], 0, self.text
-        while position < len(text.rstrip()):
-            match = _TOKENS.match(text, position)
+    def _tokenize(self) -> Iterable[_Token]:
+        position, end = self._skip(0), len(self.text.rstrip())
+        while position < end:
+            match = _TOKENS.match(self.text, position)
             if match is None or match.lastgroup is None:
-                position += len(text[position:]) - len(text[position:].lstrip())
-                message = f"an expression must use names, numbers and * / ^ ( ); got {text[position]!r}."
+                message = f"an expression must use names, numbers and * / ^ ( ); got {self.text[position]!r}."
                 raise self._fail(f'{message} Quote other names: "drug A".', position)
-            kind = match.lastgroup
             # a number stands only behind a power sign; elsewhere `2` may start nothing
-            tokens.append(_Token(kind, match[kind], match.start(kind)))
-            position = match.end()
-        return [*tokens, _Token("end", "", len(text.rstrip()))]
+            yield _Token(match.lastgroup, match[match.lastgroup], position)
+            position = self._skip(match.end())
+        yield _Token("end", "", end)
+
+    def _skip(self, position: int) -> int:
+        blanks = _BLANKS.match(self.text, position)
+        return blanks.end() if blanks else position
 
     def parse(self) -> dict[str, float]:
         exponents = self._product()
         if self._next.kind != "end":
-            raise self._fail(f"expected * or / before {self._next.text!r}.", self._next.position)
+            raise self._fail(f"expected * or / before {shorten(self._next.text, 60)}.", self._next.position)
         return exponents
 
     @property
@@ -108,33 +143,44 @@ class _Parser:
 
     def _number(self, before: _Token) -> float:
         token = self._take()
+        found = shorten(token.text or "the end", 60)
         if token.kind != "number":
-            found = repr(token.text or "the end")
             raise self._fail(f"{before.text} must be followed by a number; got {found}.", token.position)
-        return float(token.text)
+        value = float(token.text)
+        if not math.isfinite(value) or (abs(value) < SMALLEST and _is_not_zero(token.text)):
+            raise self._fail(f"a power must be 0 or between {SMALLEST:g} and 1e308; got {found}.", token.position)
+        return value
 
     def _atom(self) -> dict[str, float]:
         token = self._take()
         if token.text == "(":
+            self.depth += 1
+            if self.depth > DEPTH:
+                raise self._fail(f"parentheses must nest at most {DEPTH} deep; got one more.", token.position)
             inner = self._product()
+            self.depth -= 1
             if self._take().text != ")":
                 raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
             return inner
         if token.kind not in ("name", "quoted"):
-            raise self._fail(f"expected a condition; got {token.text or 'the end'!r}.", token.position)
+            raise self._fail(f"expected a condition; got {shorten(token.text or 'the end', 60)}.", token.position)
         name = token.text.strip('"')
         if name not in self.conditions:
             raise self._fail(unknown_condition(name, self.conditions), token.position)
         return {name: 1.0}
 
 
+def _is_not_zero(number: str) -> bool:
+    """Whether a number as it is written is another than 0, also where a float cannot hold it: 1e-400."""
+    return any(digit in "123456789" for digit in re.split("[eE]", number)[0])
+
+
 def quoted(name: str) -> str:
     """Return a name as an expression writes it: in quotes unless it is plain."""
-    return name if re.fullmatch(r"[A-Za-z_][\w.+-]*", name) else f'"{name}"'
+    return name if _NAME.fullmatch(name) else f'"{name}"'
 
 
-def unknown_condition(name: str, conditions: Collection[str]) -> str:
+def unknown_condition(name: object, conditions: Collection[str]) -> str:
     """Return the sentence for a condition that is not in the family, with the nearest that is."""
-    near = difflib.get_close_matches(name, list(conditions), n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"a condition must be one of {', '.join(map(repr, conditions))}; got {name!r}.{hint}"
+    hint = nearest(name, conditions, cutoff=0.4)
+    return f"a condition must be one of {listed(conditions)}; got {shorten(name, 60)}.{hint}"

@@ -8,17 +8,16 @@ conditions:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from polyscore import yaml_files
 from polyscore.algebra import Family
 from polyscore.distributions import Distribution, Gaussian, Mixture
-from polyscore.errors import ArgumentError, PolyscoreError
+from polyscore.errors import ArgumentError, PolyscoreError, check_conditions, cut, nearest, shorten
 from polyscore.schedules import Schedule, from_dict
+from polyscore.yaml_files import YamlError
 
 _KINDS: dict[str, tuple[Callable[..., Distribution], tuple[str, ...]]] = {
     "gaussian": (Gaussian, ("mean", "cov", "dim")),
@@ -33,48 +32,21 @@ class FamilyFileError(ArgumentError):
 
 def load_family(path: Path | str) -> Family:
     """Return the family described by a YAML file."""
-    path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        text = yaml_files.read_text(path)
+    except YamlError as error:
         raise FamilyFileError(
-            f"a family file must be readable; got {str(path)!r} ({reason}). Check the path."
+            f"a family file must be readable; got {shorten(str(path))} ({error}). Check the path."
         ) from error
-    return parse_family(text, path.name)
+    return parse_family(text, Path(path).name)
 
 
 def parse_family(text: str, source: str = "family") -> Family:
     """Return the family described by YAML text; `source` names it in errors."""
     try:
-        document = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise FamilyFileError(_syntax(error, source)) from error
-    try:
-        return _family(document)
+        return _family(yaml_files.parse(text))
     except PolyscoreError as error:
-        raise FamilyFileError(f"{source}: {error}") from error
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key written twice, which YAML would silently let win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping, or fail at the second of two equal keys."""
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _syntax(error: yaml.YAMLError, source: str) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    snippet = f"\n{mark.get_snippet(indent=2)}" if mark and mark.buffer else ""
-    problem = getattr(error, "problem", None) or "cannot be read"
-    return f"{source}: a family file must be valid YAML; got an error{place}: {problem}. Correct that line.{snippet}"
+        raise FamilyFileError(f"{cut(source)}: {error}") from error
 
 
 def _family(document: Any) -> Family:
@@ -83,7 +55,8 @@ def _family(document: Any) -> Family:
     if "conditions" not in document:
         raise ArgumentError("a family file must have `conditions`; got none. Add `conditions:` with one entry each.")
     conditions = _mapping(document["conditions"], "conditions", "Write one `name: {kind: ...}` a line.")
-    members = {str(name): _member(str(name), entry) for name, entry in conditions.items()}
+    check_conditions(conditions)
+    members = {name: _member(name, entry) for name, entry in conditions.items()}
     return Family(members, _schedule(document.get("schedule")))
 
 
@@ -111,20 +84,19 @@ def _schedule(entry: Any) -> Schedule | None:
     _known([fields.get("kind")], _SCHEDULES, "the schedule's kind")
     try:
         return from_dict(fields)
-    except TypeError as error:
-        raise ArgumentError(f"schedule must have numbers as options; got {fields}. Write {{kind: VP}}.") from error
+    except PolyscoreError as error:
+        raise ArgumentError(f"schedule: {error}") from error
 
 
 def _mapping(value: Any, subject: str, remedy: str) -> dict[Any, Any]:
     if not isinstance(value, dict) or not value:
-        shown = "nothing" if value in (None, {}) else repr(value)
+        shown = "nothing" if value is None or value == {} else shorten(value)
         raise ArgumentError(f"{subject} must be a mapping with at least one entry; got {shown}. {remedy}")
     return value
 
 
 def _known(names: Collection[Any], valid: tuple[str, ...], subject: str) -> None:
     for name in names:
-        if name not in valid:
-            near = difflib.get_close_matches(str(name), valid, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else " Remove it."
-            raise ArgumentError(f"{subject} must be one of {', '.join(valid)}; got {name!r}.{hint}")
+        if not isinstance(name, str) or name not in valid:
+            hint = nearest(name, valid, cutoff=0.6) or " Remove it."
+            raise ArgumentError(f"{subject} must be one of {', '.join(valid)}; got {shorten(name)}.{hint}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import ArgumentError, cut, require
 from polyscore.files import write_atomically
 from polyscore.outputs import check_output
 
@@ -53,6 +54,16 @@ def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
             return draw(*arguments, **options)
 
     return inside
+
+
+def plain(text: str) -> str:
+    """Return a name as a title or label shows it: no formula where it has dollars, no command, wrapped and cut.
+
+    A label that begins with an underscore would be left out of a legend; a blank before it keeps it.
+    """
+    lines = [part for line in text.split("\n") for part in textwrap.wrap(cut(line, 140), 48)]
+    shown = "\n".join(lines).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 class Panels:
@@ -236,12 +247,6 @@ def _index(variable: str | int, names: tuple[str, ...], dim: int) -> int:
     return int(index)
 
 
-def plain(text: str) -> str:
-    """Return text that matplotlib shows as it is: no formulas, nothing unprintable but line breaks."""
-    kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
-    return kept.replace("\\", "\\\\").replace("$", r"\$") if "$" in kept else kept
-
-
 def _figure(widths: Sequence[float], height: float, title: str) -> tuple[Figure, list[Axes]]:
     """Return a figure that belongs to no window, with a row of panels."""
     from matplotlib.figure import Figure
@@ -350,16 +355,16 @@ def composition(
         level: radius that holds 95 % of the exact composition, drawn in every panel.
     """
     reach = 1.05 * max(reach_of(values) for values in [*sources.values(), *results.values()])
-    with Panels(path, [2.8] * (1 + len(results)), 3.3, title) as (_, axes):
+    with Panels(path, [2.8] * (1 + len(results)), 3.3, plain(title)) as (_, axes):
         for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
             scatter_panel(axes[0], values[:1500], colour, reach)
-            axes[0].scatter([], [], color=colour, s=14, label=name)
+            axes[0].scatter([], [], color=colour, s=14, label=plain(name))
         axes[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
         axes[0].set_title("sources")
         for axis, colour, (name, values) in zip(axes[1:], (PINK, BLUE, GREEN), results.items(), strict=False):
             scatter_panel(axis, values[:1500], colour, reach)
             circle(axis, level)
-            axis.set_title(name)
+            axis.set_title(plain(name))
             axis.set_ylabel("")
 
 

@@ -8,13 +8,23 @@ changes no number that a swarm sees.
 from __future__ import annotations
 
 import hashlib
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
+from polyscore.errors import ArgumentError, shorten
+
 # One block draws about this many numbers a step: large enough to amortise the call, small enough to waste little.
 _BLOCK_NUMBERS = 1 << 15
 _BUFFER_NUMBERS = 1 << 17
+
+
+def as_seed(seed: object) -> int:
+    """Return a seed as Python's whole number; NumPy's are too, 1.7, True and "1" are not: two would share one run."""
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or int(seed).bit_length() > 4096:
+        raise ArgumentError(f"seed must be a whole number of at most 4096 bits; got {shorten(seed)}. Use 0, 1, 2, ...")
+    return int(seed)
 
 
 def derive(seed: int, *purpose: object) -> int:
@@ -22,7 +32,7 @@ def derive(seed: int, *purpose: object) -> int:
 
     SHA-256 of their text, so neighbouring seeds and purposes share nothing.
     """
-    text = repr((int(seed), *map(str, purpose)))
+    text = repr((as_seed(seed), *map(str, purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

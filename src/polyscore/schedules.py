@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import require
+from polyscore.errors import is_count, is_finite, require, shorten
 
 # The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
 # and models evaluate nothing outside this range.
 T_MIN, T_MAX = 1e-5, 1.0 - 1e-5
+_MOST_TIMESTEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,14 @@ class _VariancePreserving(Schedule):
         return (-2 * self.drift(t)).sqrt()
 
 
+def _numbers(schedule: Schedule, *names: str) -> None:
+    """Check that fields are finite numbers, and keep them as Python's floats: they go into JSON."""
+    for name in names:
+        value = getattr(schedule, name)
+        require(is_finite(value), f"{type(schedule).__name__}'s {name}", "be a finite number", shorten(value))
+        object.__setattr__(schedule, name, float(value))
+
+
 @dataclass(frozen=True)
 class VP(_VariancePreserving):
     """Variance-preserving SDE with beta(t) = beta_min + (beta_max - beta_min) t (Song et al. 2021)."""
@@ -79,6 +88,7 @@ class VP(_VariancePreserving):
     beta_max: float = 20.0
 
     def __post_init__(self) -> None:
+        _numbers(self, "beta_min", "beta_max")
         require(0 < self.beta_min <= self.beta_max, "VP's betas", "satisfy 0 < beta_min <= beta_max",
                 (self.beta_min, self.beta_max))  # fmt: skip
 
@@ -108,8 +118,15 @@ class DDPM(_VariancePreserving):
     zero_snr: bool = False
 
     def __post_init__(self) -> None:
+        _numbers(self, "beta_start", "beta_end")
+        require(isinstance(self.zero_snr, bool), "DDPM's zero_snr", "be True or False", shorten(self.zero_snr))
         least = 2 if self.zero_snr else 1
-        require(self.timesteps >= least, "DDPM's timesteps", f"be at least {least}", self.timesteps)
+        require(
+            is_count(self.timesteps) and least <= self.timesteps <= _MOST_TIMESTEPS,
+            "DDPM's timesteps",
+            f"be a whole number from {least} to {_MOST_TIMESTEPS}",
+            shorten(self.timesteps),
+        )
         require(0 < self.beta_start <= self.beta_end < 1, "DDPM's betas", "satisfy 0 < beta_start <= beta_end < 1",
                 (self.beta_start, self.beta_end))  # fmt: skip
 
@@ -194,9 +211,11 @@ _KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (VP, DDPM, 
 
 def from_dict(description: dict[str, object]) -> Schedule:
     """Return the schedule that `to_dict` described."""
+    require(isinstance(description, dict), "a schedule", "be described by a mapping", shorten(description))
     fields = dict(description)
     kind = fields.pop("kind", None)
-    require(kind in _KINDS, "a schedule's kind", f"be one of {', '.join(_KINDS)}", repr(kind))
+    require(isinstance(kind, str) and kind in _KINDS, "a schedule's kind", f"be one of {', '.join(_KINDS)}",
+            shorten(kind))  # fmt: skip
     names = {field.name for field in dataclasses.fields(_KINDS[str(kind)])}
-    require(set(fields) <= names, f"{kind}'s options", f"be among {', '.join(sorted(names)) or 'none'}", sorted(fields))
+    require(fields.keys() <= names, f"{kind}'s options", f"be among {', '.join(sorted(names)) or 'none'}", list(fields))
     return _KINDS[str(kind)](**fields)

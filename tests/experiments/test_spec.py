@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,11 @@ from polyscore.errors import ArgumentError
 from polyscore.experiments import papers
 from polyscore.experiments.cells import Experiment, Protocol, quick
 from polyscore.experiments.papers import SETTINGS
-from polyscore.experiments.spec import SpecError, dump_spec, load_spec, parse_experiment, parse_spec
+from polyscore.experiments.spec import ProtocolSpec, SpecError, dump_spec, load_spec, parse_experiment, parse_spec
+from polyscore.nn.mlp import ACTIVATIONS
+from polyscore.samplers.grids import GRIDS
+from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
+from polyscore.samplers.starts import STARTS
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
@@ -28,6 +33,19 @@ def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(dump_spec(every))
     every["small"] = dataclasses.replace(every["small"], label="small")
     assert load_spec(tmp_path / "spec.yaml") == every
+
+
+def test_a_spec_knows_every_field_of_a_protocol() -> None:
+    assert list(ProtocolSpec.model_fields) == [field.name for field in dataclasses.fields(Protocol)]
+    known = {
+        "grid": GRIDS,
+        "integrator": INTEGRATORS,
+        "quadrature": QUADRATURES,
+        "start": STARTS,
+        "activation": ACTIVATIONS,
+    }
+    for name, values in known.items():
+        assert set(get_args(ProtocolSpec.model_fields[name].annotation)) == set(values)
 
 
 def test_a_shared_protocol_fills_what_an_experiment_leaves_out() -> None:
@@ -56,6 +74,13 @@ experiments:
         ({"setting": "mixture-ood", "models": "both"}, ["models must be 'analytic', 'conditional' or 'separate'"]),
         ({"setting": "mixture-ood", "runs": "many"}, ["runs must", "got 'many'"]),
         ({"setting": "mixture-ood", "protocol": {"churn": 0}}, ["churn must be 1", "corrected: true"]),
+        ({"setting": "mixture-ood", "protocol": {"grid": "snr"}}, ["grid must be left out for the paper's sampler"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"corrected": True, "grid": "log"}},
+            ["protocol.grid must be 'equal' or"],
+        ),
+        ({"setting": "mixture-ood", "protocol": {"ema": 1}}, ["protocol.ema must be less than 1"]),
+        ({"setting": "mixture-ood", "protocol": {"corrected": True, "threshold": float("nan")}}, ["threshold must be"]),
         ({}, ["setting must be given; got nothing"]),
         ({"setting": "mixture-ood", "runs": True}, ["runs must be a number; got True"]),
         ({"setting": "mixture-ood", "protocol": {"clip": True}}, ["protocol.clip", "be a number; got True"]),
@@ -89,6 +114,45 @@ def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> Non
     with pytest.raises(SpecError, match=r"spec\.yaml") as refused:
         load_spec(tmp_path / "spec.yaml")
     assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("runs: 1000000000000000000", r"must have at most 1000000 cells; got 23000000000000000000\. Lower its runs"),
+        (
+            "particles: [1, 1000000000000]",
+            "a swarm of K = 1000000000000 particles must fit into memory; got 64 TB needed",
+        ),
+        ("train_sizes: [1000000000000]", "1000000000000 training points a condition must fit into memory"),
+        ("protocol: {swarms: 1000000000000}", "1000000000000 swarms must fit into memory; got 64 TB needed"),
+        ("protocol: {projections: 10000000000000}", "10000000000000 projections must fit into memory"),
+        ("protocol: {width: 10000000}", "a network of width 10000000 and depth 4 must fit into memory"),
+        ("protocol: {depth: 1000000000}", "depth 1000000000 must fit into memory"),
+        ("protocol: {batch: 1000000000000}", "a batch of 1000000000000 .* must fit into memory"),
+        ("protocol: {steps: 1000000000}", "steps must be less than or equal to 1000000"),
+        ("protocol: {train_steps: 1000000000000}", "train_steps must be less than or equal to 100000000"),
+        ("protocol: {first_seed: 99999999999999999999}", "first_seed must be less than"),
+        ("protocol: {clip: .inf}", "clip must be a finite number"),
+        ("protocol: {clip: .nan}", "clip must be"),
+        ("protocol: {learning_rate: .nan}", "learning_rate must be"),
+        ("runs: 1.5", "runs must be a valid integer"),
+        ("runs: 2001-01-01", "runs must be a valid integer"),
+        ("runs: " + "9" * 900, "must have at most 1000000 cells"),
+        ("particles: [" + "9" * 900 + "]", "must fit into memory"),
+    ],
+)
+def test_counts_have_a_ceiling(entry: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        parse_spec(f"experiments: {{a: {{setting: mixture-ood, {entry}}}}}")
+
+
+def test_cells_are_counted_without_being_made() -> None:
+    for found in (papers.load("mixture-ood-separate"), quick(papers.load("mixture-id-conditional")),
+                  Experiment("mixture-ood", "analytic", ()), Experiment("mixture-ood", analytic=False)):  # fmt: skip
+        assert found.count == len(list(found.cells()))
+    with pytest.raises(ArgumentError, match="must have at most 1000000 cells"):
+        next(dataclasses.replace(found, runs=10**18).cells())
 
 
 def test_a_missing_spec_is_told(tmp_path: Path) -> None:
@@ -127,8 +191,8 @@ def test_analytic_models_have_no_train_sizes() -> None:
         ("experimnts: {a: {setting: mixture-ood}}", "got 'experimnts'. Did you mean 'experiments'?"),
         ("protocl: {}\nexperiments: {a: {setting: mixture-ood}}", "Did you mean 'protocol'?"),
         ("protocol: {}", "Write experiments: {my-name: {setting: mixture-ood}}."),
-        ("experiments: {? [1, 2] : {setting: mixture-ood}}", "a key must be a name, in line 1"),
-        ("experiments: {0: {setting: mixture-ood}, '0': {setting: mixture-id}}", "must stand only once; got '0'"),
+        ("experiments: {? [1, 2] : {setting: mixture-ood}}", "at line 1, column 17: a key must be a name"),
+        ("experiments: {0: {setting: mixture-ood}, '0': {setting: mixture-id}}", "the key '0' stands twice"),
         ("experiments: {../../x: {setting: mixture-ood}}", "must be of a-z, A-Z, 0-9, blanks"),
         ("experiments: {a/b: {setting: mixture-ood}}", "got 'a/b'"),
     ],

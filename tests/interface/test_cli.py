@@ -63,7 +63,7 @@ def test_sample_writes_npz_plot_and_summary(tmp_path: Path) -> None:
 
 
 def test_sample_json_is_pure_and_repeatable(tmp_path: Path) -> None:
-    first, second = (sample(tmp_path, "a1 * a2 / base", "--json", out=f"{k}.csv") for k in (1, 2))
+    first, second = (sample(tmp_path, "a1 * a2 / base", "--json", "--steps", "60", out=f"{k}.csv") for k in (1, 2))
     summary = json.loads(first.stdout)
     assert first.stderr == ""
     assert summary["particles"] == 4 and summary["total"] == 1 and summary["seed"] == 0
@@ -114,7 +114,7 @@ def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
         ("a1 * a2 / base", ["-K", "0"], ["particles (K)", "at least 1", "got 0"]),
         ("a1 * a2 / base", ["-n", "0"], ["n must", "got 0"]),
         ("a1 * a2 / base", ["--steps", "0"], ["steps must", "got 0"]),
-        ("a1 * a2 / base", ["--churn", "-1"], ["churn must be at least 0", "-1"]),
+        ("a1 * a2 / base", ["--churn", "-1"], ["churn must be a number of at least 0", "-1"]),
         ("a1 * a2 / base", ["--resampling", "magic"], ["resampling", "magic", "systematic"]),
         ("a1 * a2 / base", ["--threshold", "2"], ["threshold", "2.0", "[0, 1]"]),
         ("a1 / a2", [], ["W, the sum of the exponents,", "positive", "got 0", "raise the positive exponents"]),
@@ -133,13 +133,40 @@ def test_bad_input_is_refused_cleanly(tmp_path: Path, expression: str, options: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("out", ["file.txt/out.npz", "out.xlsx", "folder.npz"])
-def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str) -> None:
+@pytest.mark.parametrize(
+    ("out", "rule"),
+    [
+        ("file.txt/out.npz", "must be writable"),
+        ("out.xlsx", "must end in .npz, .csv, .parquet"),
+        ("folder.npz", "must not be a directory"),
+    ],
+)
+def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str, rule: str) -> None:
     (tmp_path / "file.txt").write_text("")
     (tmp_path / "folder.npz").mkdir()
     result = run("sample", EXAMPLE, "a1", "-n", "1000000", "--out", str(tmp_path / out))
-    assert result.exit_code == 2 and "must" in result.stderr and "got" in result.stderr
+    assert result.exit_code == 2 and rule in result.stderr and f"got '{tmp_path}" in result.stderr
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file.txt", "folder.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (
+            ["theory", "-n", str(10**12)],
+            "1000000000000 samples of 16 particles each must fit into memory; got 256 TB needed",
+        ),
+        (["theory", "-n", "99"], "n must be at least 100; got 99"),
+        (["theory", "-n", "nan"], "integer"),
+        (["theory", "--out", "/dev/null"], "must be writable"),
+        (["demo", "--device", ""], "--device must name a device"),
+        (["demo", "--seed", "1.5"], "integer"),
+    ],
+)
+def test_options_of_every_command_are_refused_cleanly(arguments: list[str], part: str) -> None:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 2 and result.stdout == "" and "Traceback" not in result.stderr
+    assert part in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:

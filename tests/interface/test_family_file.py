@@ -56,7 +56,7 @@ def test_full_covariances_and_dimensions_are_passed_on() -> None:
         ("conditions: {a: {kind: gaussian, cov: wide}}", ["'a'", "cov must be", "wide"]),
         ("conditions: {a: {kind: [gaussian]}}", ["kind of condition 'a'", "must be one of"]),
         ("conditions: {a: 3}", ["condition 'a' must be a mapping", "3"]),
-        ("conditions: {a: {kind: gaussian}, a: {kind: gaussian}}", ["'a' occurs twice", "line 1"]),
+        ("conditions: {a: {kind: gaussian}, a: {kind: gaussian}}", ["the key 'a' stands twice", "line 1"]),
         ("conditions: {a: {kind: gaussian}, b: {kind: gaussian, dim: 3}}", ["one shape", "(2,)", "(3,)"]),
         ("schedule: {kind: VPP}\nconditions: {a: {kind: gaussian}}", ["'VPP'", "Did you mean 'VP'?"]),
         ("schedule: {kind: VP, beta: 1}\nconditions: {a: {kind: gaussian}}", ["beta_max", "beta"]),

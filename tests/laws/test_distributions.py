@@ -8,6 +8,8 @@ import torch
 
 import polyscore as ps
 from cases import DISTRIBUTIONS, F64, SCHEDULES, within_standard_errors
+from polyscore.errors import ArgumentError
+from polyscore.rng import derive
 
 every = pytest.mark.parametrize("part", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 LEVELS = [(1.0, 0.0), (0.99, 0.05), (0.7, 0.6), (0.2, 0.98), (0.0, 1.0), (0.5, 2.0)]  # alpha^2 + sigma^2 = 1 or not
@@ -146,6 +148,120 @@ def test_cov_shapes_mean_the_same():
     assert torch.equal(ps.Gaussian().mean, torch.zeros(2, dtype=F64))
 
 
+NOT_NUMBERS = {
+    "truth": True, "truths": [True, False], "one truth": [1.0, True], "truth tensor": torch.ones(2) > 0,
+    "text": "1", "texts": ["1", "2"], "nothing": None, "nothing in a list": [1.0, None], "complex": 1 + 2j,
+    "complex array": np.array([1j, 2]), "complex tensor": torch.tensor([1 + 2j, 3]), "huge": 10**400,
+    "date": np.datetime64("2001-01-01"), "dates": np.array(["2001-01-01", "2002-01-01"], "M8[D]"),
+    "span": np.array([1, 2], "m8[s]"), "mask": np.ma.array([1.0, 2.0], mask=[False, True]), "ragged": [[1, 2], [3]],
+    "object": object(), "mapping": {"a": 1},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", NOT_NUMBERS.values(), ids=NOT_NUMBERS)
+@pytest.mark.parametrize("name", ["cov", "mean", "means", "weights", "mixture cov"])
+def test_what_is_not_a_number_is_refused(name, value):
+    make = {
+        "cov": lambda: ps.Gaussian(cov=value),
+        "mean": lambda: ps.Gaussian(mean=value if isinstance(value, (list, np.ndarray)) else [value, 0.0]),
+        "means": lambda: ps.Mixture([value, value]),
+        "weights": lambda: ps.Mixture([[0.0, 0.0], [1.0, 1.0]], weights=value if value is not None else [None, None]),
+        "mixture cov": lambda: ps.Mixture([[0.0, 0.0], [1.0, 1.0]], cov=value),
+    }[name]
+    with pytest.raises(
+        ArgumentError, match=r"must (be a number or a regular array|be one shared covariance|have 2 entries)"
+    ):
+        make()
+
+
+class HasArray:
+    def __init__(self, value):
+        self.value = value
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.value, dtype=dtype)
+
+
+def test_numbers_are_numbers_whatever_holds_them():
+    for cov in (2, 2.0, np.float16(2), np.int8(2), np.array(2), torch.tensor(2), [2, 2], (2, 2.0),
+                np.array([2, 2], "u8"),
+                torch.tensor([2, 2], dtype=torch.bfloat16), HasArray([2, 2]), np.ma.array([2, 2]),
+                [torch.tensor(2), 2]):  # fmt: skip
+        assert torch.equal(ps.Gaussian(cov=cov).cov, 2 * torch.eye(2, dtype=F64))
+    assert ps.Gaussian(cov=10**25).cov[0, 0].item() == 1e25
+    with pytest.raises(ArgumentError, match="must be a number"):
+        ps.Gaussian(cov=HasArray([1j, 2]))
+
+
+@pytest.mark.parametrize("dim", [2.7, 2.0, "2", True, 0, -1, math.nan, math.inf, [2], 1j])
+def test_a_dimension_is_a_whole_number(dim):
+    with pytest.raises(ArgumentError, match="dim must be a whole number of at least 1; got "):
+        ps.Gaussian(dim=dim)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 5e-324, [1.0, math.nan]])
+def test_a_covariance_is_finite_and_positive(value):
+    for make in (lambda: ps.Gaussian(cov=value), lambda: ps.Mixture([[0, 0]], cov=value)):
+        with pytest.raises(ArgumentError, match=r"cov must be (finite|positive definite); got "):
+            make()
+
+
+@pytest.mark.parametrize("seed", [1.7, 1.0, True, "1", None, 1j, math.nan, [1], torch.tensor(1.0), 2**5000], ids=repr)
+def test_a_seed_is_a_whole_number_everywhere(seed):
+    p = ps.Family({"a": ps.Gaussian(), "b": ps.Mixture([[0.0, 0.0]])})
+    x = torch.randn(4, 2)
+    for use in (
+        lambda: derive(seed, "x"), lambda: p["a"].distribution("a").sample(3, seed=seed),
+        lambda: p["b"].distribution("b").sample(3, seed=seed), lambda: ps.exact(p["a"]).sample(3, seed=seed),
+        lambda: ps.exact(p["b"], "importance").sample(3, seed=seed),
+        lambda: ps.exact(p["b"], "grid").sample(3, seed=seed),
+        lambda: ps.sliced_wasserstein(x, x, seed=seed), lambda: ps.Denoise(steps=2).sample(p["a"], 2, seed=seed),
+        lambda: ps.FeynmanKac(particles=2, steps=2).sample(p["a"], 2, seed=seed),
+        lambda: ps.fit({"a": x, "b": x}, steps=1, width=8, seed=seed),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match="seed must be a whole number of at most 4096 bits; got "):
+            use()
+
+
+def test_whole_seeds_keep_their_numbers():
+    part = DISTRIBUTIONS["gaussian-3-full"]
+    assert torch.equal(part.sample(3, seed=np.int64(7)), part.sample(3, seed=7))
+    assert derive(-3, "x") == 3187063942164264454 and derive(2**70, "x") == 3581558953831452334
+
+
+@pytest.mark.parametrize("n", [10**12, 10**18, 10**400, 10**5000], ids=lambda n: f"{n.bit_length()} bits")
+def test_more_draws_than_memory_holds_are_refused_before(n):
+    for part in (DISTRIBUTIONS["gaussian-3-full"], DISTRIBUTIONS["mixture-2-own"]):
+        with pytest.raises(ArgumentError, match=r"draws in \d dimensions must fit into memory; got .* needed"):
+            part.sample(n)
+    with pytest.raises(ArgumentError, match="must fit into memory"):
+        ps.Gaussian(dim=n)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.0, "2", None, True, math.nan])
+def test_a_count_of_draws_is_a_whole_number(n):
+    for part in (DISTRIBUTIONS["gaussian-3-full"], DISTRIBUTIONS["mixture-2-own"]):
+        with pytest.raises(ArgumentError, match=r"n must be .*at least 1; got "):
+            part.sample(n)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, "float32", None, np.float32])
+def test_draws_are_floating_point(dtype):
+    with pytest.raises(ArgumentError, match="dtype must be a floating-point type of torch"):
+        ps.Gaussian().sample(3, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "x", [torch.zeros(3, 2, dtype=torch.long), torch.zeros(5, 1), torch.zeros(5, 3), torch.zeros(()), [0.0, 0.0]]
+)
+def test_points_of_another_kind_or_dimension_are_refused(x):
+    for part in (ps.Gaussian(), ps.Mixture([[0.0, 0.0]])):
+        for ask in (part.log_prob, part.score):
+            with pytest.raises(ArgumentError, match=r"x must (be a tensor of floating|hold points of 2)"):
+                ask(x)
+
+
 def test_the_input_array_is_not_shared():
     mean = torch.zeros(2, dtype=F64)
     part = ps.Gaussian(mean=mean)
@@ -172,4 +288,5 @@ def test_a_component_of_weight_zero_is_not_there():
     more = ps.Mixture([[0, 0, 1], [1, 2, 0], [0, 1, 0], [0, 0, 0]], cov=[0.5, 0.7, 0.1, 9.0], weights=[0.3, 0.7, 0, 0])
     torch.testing.assert_close(more.log_prob(x), two.log_prob(x))
     torch.testing.assert_close(more.score(x), two.score(x))
-    assert len(more.sample(1000).unique(dim=0)) == 1000
+    far = ps.Mixture([[0, 0, 1], [100, 100, 100], [1, 2, 0]], cov=0.5, weights=[0.3, 0, 0.7])
+    assert far.sample(10_000).abs().max() < 50

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -137,9 +138,42 @@ def test_timestep_is_the_inverse_of_the_table_times():
     "make",
     [
         lambda: ps.VP(0, 20), lambda: ps.VP(3, 1), lambda: ps.DDPM(timesteps=0), lambda: ps.DDPM(beta_end=1.5),
-        lambda: ps.DDPM(beta_start=0.1, beta_end=0.01),
+        lambda: ps.DDPM(beta_start=0.1, beta_end=0.01), lambda: ps.DDPM(timesteps=1, zero_snr=True),
     ],
 )  # fmt: skip
 def test_impossible_schedules(make):
-    with pytest.raises(ArgumentError, match=r"must .*; got"):
+    with pytest.raises(ArgumentError, match=r"(betas must satisfy 0 <|timesteps must be a whole number from) .*; got"):
         make()
+
+
+@pytest.mark.parametrize("value", ["0.1", None, True, 1j, math.nan, math.inf, 10**400, [0.1], torch.ones(2)], ids=repr)
+@pytest.mark.parametrize(
+    "kind, name", [(ps.VP, "beta_min"), (ps.VP, "beta_max"), (ps.DDPM, "beta_start"), (ps.DDPM, "beta_end")]
+)
+def test_a_rate_is_one_finite_number(kind, name, value):
+    with pytest.raises(ArgumentError, match=f"{kind.__name__}'s {name} must be a finite number; got "):
+        kind(**{name: value})
+
+
+@pytest.mark.parametrize("timesteps", [10.5, 10.0, "10", True, None, math.nan, 0, -1, 10**7, 10**400])
+def test_timesteps_are_counted_in_whole_numbers(timesteps):
+    with pytest.raises(ArgumentError, match="DDPM's timesteps must be a whole number from 1 to 1000000; got "):
+        ps.DDPM(timesteps=timesteps)
+
+
+@pytest.mark.parametrize("zero_snr", ["no", 0, 1, None])
+def test_zero_snr_is_a_truth(zero_snr):
+    with pytest.raises(ArgumentError, match="zero_snr must be True or False; got "):
+        ps.DDPM(zero_snr=zero_snr)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert ps.VP(np.float32(0.5), np.int64(20)) == ps.VP(0.5, 20.0)
+    json.dumps(ps.VP(np.float32(0.5), np.int64(20)).to_dict())
+    assert ps.DDPM(np.int32(10), 0.01, 0.02).table().shape == (10,)
+
+
+@pytest.mark.parametrize("description", [None, 3, [], {"kind": ["VP"]}, {"kind": "VP", 1: 2, "x": 3}, {"kind": None}])
+def test_descriptions_of_another_kind_are_refused(description):
+    with pytest.raises(ArgumentError, match="must be"):
+        from_dict(description)

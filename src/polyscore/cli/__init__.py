@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
 from polyscore import __version__
-from polyscore.cli import paper, store
+from polyscore.cli import paper, show, store
 from polyscore.cli.demo import command as demo
 from polyscore.cli.example import command as example
 from polyscore.cli.fit import command as fit
@@ -32,7 +33,18 @@ _EPILOG = """**Examples**
 Errors exit with code 2 and say which rule was broken, by what, and what to do.
 """
 
-app = typer.Typer(
+
+class _Program(typer.Typer):
+    """The commands, with streams that may be of any encoding, full or closed."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with show.streams():
+            with show.clean():
+                show.check_options(sys.argv[1:])
+            return super().__call__(*args, **kwargs)
+
+
+app = _Program(
     name="polyscore",
     help="Compose diffusion models, correct the composition, and know when to trust it.",
     epilog=_EPILOG,

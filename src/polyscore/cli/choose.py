@@ -26,8 +26,9 @@ def chosen(
     names: list[str], everything: bool, spec: Path | None, runs: int | None, particles: str | None, quick: bool
 ) -> list[Experiment]:
     """Return the experiments that the command line asks for, with its changes."""
-    from polyscore.errors import ArgumentError, require
+    from polyscore.errors import require
     from polyscore.experiments import cells
+    from polyscore.experiments.spec import check_size
 
     experiments = known(spec)
     require(bool(names) != everything, "what to run", "be NAMEs or --all", "both" if names else "neither")
@@ -35,27 +36,37 @@ def chosen(
     require(runs is None or runs >= 1, "--runs", "be at least 1", runs)
     changes: dict[str, Any] = {} if runs is None else {"runs": runs}
     if particles is not None:
-        try:
-            changes["particles"] = tuple(sorted({int(part) for part in particles.split(",")}))
-        except ValueError as error:
-            raise ArgumentError(
-                f"--particles must be whole numbers such as 1,4,16; got {particles!r}. Separate them by commas."
-            ) from error
-        require(min(changes["particles"]) >= 1, "--particles", "be at least 1", particles)
+        changes["particles"] = _counts(particles)
     found = [cells.quick(experiment) for experiment in found] if quick else found
-    return [dataclasses.replace(experiment, **changes) for experiment in found]
+    found = [dataclasses.replace(experiment, **changes) for experiment in found]
+    for experiment in found if changes else ():
+        check_size(experiment)
+    return found
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """The particle counts of `1,4,16`, each once, the smallest first."""
+    from polyscore.errors import ArgumentError, require, shorten
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.removeprefix("-").isdecimal() and len(part) < 20 for part in parts):
+        raise ArgumentError(
+            f"--particles must be whole numbers such as 1,4,16; got {shorten(text)}. Separate them by commas."
+        )
+    found = tuple(sorted({int(part) for part in parts}))
+    require(found[0] >= 1, "--particles", "be at least 1", text)
+    return found
 
 
 def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
     """An experiment by name, or both of a setting."""
-    from polyscore.errors import ArgumentError
-    from polyscore.experiments.spec import nearest
+    from polyscore.errors import ArgumentError, nearest, shorten
 
     found = [experiments[name]] if name in experiments else [e for e in experiments.values() if e.setting == name]
     if not found:
         names = dict.fromkeys([*experiments, *(e.setting for e in experiments.values())])
         raise ArgumentError(
-            f"an experiment must be one of {', '.join(experiments)}; got {name!r}.{nearest(name, names)}"
+            f"an experiment must be one of {', '.join(experiments)}; got {shorten(name)}.{nearest(name, names)}"
         )
     return found
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyscore.cli import show
+from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.demo import Demo, LearnedDemo
@@ -45,8 +46,10 @@ def command(
     for result in results.values():
         _show(result)
     if quick:
-        show.stdout().print("[yellow]--quick: sizes far below the paper's; these distances are not its numbers.[/]")
-    files = [str(path) for result in results.values() for path in result.files]
+        show.stdout().print(
+            "--quick: sizes far below the paper's; these distances are not its numbers.", style="yellow"
+        )
+    files = [visible(str(path)) for result in results.values() for path in result.files]
     show.stdout().print(f"{seconds:.0f} s; wrote " + ", ".join(files), soft_wrap=True)
 
 

@@ -14,6 +14,7 @@ from polyscore.cli.choose import chosen as choose
 from polyscore.cli.choose import exceeds, left_out, shows_nothing, stored
 from polyscore.cli.choose import known as find_known
 from polyscore.cli.choose import place as find_place
+from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.experiments.cells import Experiment
@@ -99,8 +100,11 @@ def run(
         from polyscore.experiments.store import Store
 
         chosen = choose(names or [], all_, spec, runs, particles, quick)
-        require(seconds is None or seconds > 0, "--seconds", "be positive", seconds)
+        require(seconds is None or 0 < seconds < float("inf"), "--seconds", "be positive and finite", seconds)
         require(networks is None or networks >= 1, "--networks", "be at least 1", networks)
+        require(gpus is None or gpus < float("inf"), "--gpus", "be a finite number", gpus)
+        require(workers is None or engine != "local" or workers <= 256, "--workers",
+                "be at most 256 on one machine", workers, "Use --engine ray or submitit for more.")  # fmt: skip
         given = {"address": address, "gpus": gpus, "partition": partition, "minutes": minutes}
         if quick and engine == "local":
             workers = workers or _cores(device)
@@ -117,7 +121,8 @@ def run(
                    "--particles": more_particles and particles}  # fmt: skip
         same = "".join(f" {option} {shlex.quote(str(value))}" for option, value in options.items() if value)
         show.stdout().print(
-            f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; store {place.path}\n"
+            f"{outcome.computed} cells in {outcome.seconds:.0f} s, {outcome.missing} missing; "
+            f"store {visible(str(place.path))}\n"
             f"see `polyscore paper report{' --quick' if quick else ''}{same}`", soft_wrap=True,
         )  # fmt: skip
     if outcome.missing and seconds is None:  # what is missing could not be computed, and was named
@@ -175,7 +180,9 @@ def _compute(
             return run_jobs(chosen, store, maker, networks=at_once, listener=listener, **common)
     except KeyboardInterrupt:
         new = len(store.records) - before
-        show.stderr().print(f"stopped; {new} new cells are in {store.path}. The same command goes on from there.")
+        show.stderr().print(
+            f"stopped; {new} new cells are in {visible(str(store.path))}. The same command goes on from there."
+        )
         raise typer.Exit(130) from None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Composition, Family
@@ -187,7 +188,7 @@ def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     number = "{:.4g}".format
@@ -205,9 +206,9 @@ def _show(summary: dict[str, Any]) -> None:
         "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
         "log evidence": (number(evidence) if weighted else "none without weights")
         + (f" (exact {number(exact)})" if exact is not None else ""),
-        "wrote": ", ".join(summary["files"]),
+        "wrote": ", ".join(map(visible, summary["files"])),
     }
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table("name", Column(overflow="fold"), show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
         table.add_row(Text(name, style="bold"), Text(text))
     show.stdout().print(table, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from polyscore.cli import show
-from polyscore.files import printable
+from polyscore.errors import cut
 
 app = typer.Typer(help="Join and inspect **stores** of results.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -47,7 +47,7 @@ def merge(
                     samples.merge(target, part)
                 lines.append(f"{new} new records from {source}" + _differ(differing))
     for line in [*lines, f"{into} holds {len(target.records)} records"]:
-        show.stdout().print(printable(line, 2000), soft_wrap=True, markup=False)
+        show.stdout().print(cut(line, 2000), soft_wrap=True)
 
 
 def _differ(count: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.theory import EpsilonRow, Statement
@@ -30,9 +31,12 @@ def command(
     with show.clean(), show.progress("loading", quiet=as_json) as report:
         from polyscore.errors import require
         from polyscore.files import check_directory
+        from polyscore.limits import require_memory
         from polyscore.theory import epsilon_example
 
         require(n >= 100, "n", "be at least 100", n, "A covariance from fewer samples tests nothing.")
+        # 16 particles a sample in two dimensions, a position and a move of each
+        require_memory(256 * n, f"{n} samples of 16 particles each", "Lower -n.")
         if out is not None:
             check_directory(out)
         found, rows = _compute(n, seed, report), epsilon_example(_EPSILONS)
@@ -76,22 +80,24 @@ def _write(out: Path, result: dict[str, Any], rows: list[EpsilonRow]) -> list[Pa
 
 def _show(found: list[Statement], rows: list[EpsilonRow], files: list[Path]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     console = show.stdout()
     table = Table(show_lines=True)
     for name in ("statement", "predicted", "simulated", "error", "holds"):
         table.add_column(name, justify="left" if name == "statement" else "right", no_wrap=name != "statement")
     for s in found:
-        verdict = "[green]yes[/]" if s.holds else "[bold red]NO[/]"
-        error = f"{s.error:.1e}\n[dim]≤ {s.tolerance:.1e}[/]"
-        table.add_row(f"{s.name}\n[dim]{s.meaning}[/]", _text(s.predicted), _text(s.simulated), error, verdict)
+        verdict = Text("yes", style="green") if s.holds else Text("NO", style="bold red")
+        error = Text.assemble(f"{s.error:.1e}\n", (f"≤ {s.tolerance:.1e}", "dim"))
+        statement = Text.assemble(f"{s.name}\n", (s.meaning, "dim"))
+        table.add_row(statement, _text(s.predicted), _text(s.simulated), error, verdict)
     console.print(table)
     ends = [row for row in rows if row.epsilon in (min(_EPSILONS), 0.01, 0.1)]
     for row in ends:
         console.print(f"ε = {row.epsilon:g}: naive / exact variance {row.ode:.4g} by the ODE (the paper's law "
                       f"{row.ode_law:.4g}), {row.sde:.4g} by the SDE", soft_wrap=True)  # fmt: skip
     if files:
-        console.print("wrote " + ", ".join(map(str, files)), soft_wrap=True)
+        console.print("wrote " + ", ".join(visible(str(path)) for path in files), soft_wrap=True)
 
 
 def _text(value: Any) -> str:

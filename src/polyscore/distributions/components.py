@@ -7,14 +7,17 @@ level costs a division, not an inverse, and a batch of noise levels broadcasts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polyscore.distributions.distribution import Distribution, Scale
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import ArgumentError, is_count, is_finite, require, shorten
+from polyscore.limits import require_memory
 
 
 def components_of(distribution: Distribution) -> Components:
@@ -31,13 +34,53 @@ def weights_of(distribution: Distribution) -> Tensor:
 
 
 def as_float64(value: Any, subject: str) -> Tensor:
-    """Return `value` as a finite float64 CPU tensor."""
+    """Return `value` as a finite float64 CPU tensor: real numbers only, whatever holds them."""
     try:
-        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().clone()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{subject} must be a number or a regular array; got {value!r}.") from error
-    require(tensor.isfinite().all(), subject, "be finite", tensor.tolist())
+        tensor = _real(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError, RecursionError) as error:
+        raise ArgumentError(f"{subject} must be a number or a regular array; got {shorten(value)}.") from error
+    require(tensor.isfinite().all(), subject, "be finite", tensor.tolist() if tensor.numel() < 100 else tensor)
     return tensor
+
+
+def _real(value: Any) -> Tensor:
+    """A new float64 tensor; `TypeError` for what would lose its meaning in one: truth, dates, text, complex numbers."""
+    if isinstance(value, Tensor):
+        if value.is_complex() or value.dtype == torch.bool:
+            raise TypeError(str(value.dtype))
+        return value.detach().to("cpu", torch.float64, copy=True)
+    if any(_loses_meaning(entry) for entry in _entries(value)):
+        raise TypeError("truth, or a masked entry, among numbers")
+    array = np.asarray(value)
+    if array.dtype == object and all(is_finite(entry) for entry in array.flat):  # such as whole numbers above 2^64
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(str(array.dtype))
+    return torch.from_numpy(np.array(array, dtype=np.float64))
+
+
+def _entries(value: Any) -> Iterator[Any]:
+    """The innermost entries of nested lists, or the value itself."""
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _entries(entry)
+    else:
+        yield value
+
+
+def _loses_meaning(entry: Any) -> bool:
+    """Whether NumPy would silently make a number of what is none, beside others that are."""
+    if isinstance(entry, np.ma.MaskedArray):
+        return bool(np.ma.getmaskarray(entry).any())
+    return isinstance(entry, bool) or getattr(entry, "dtype", None) in (torch.bool, np.bool_)
+
+
+def check_draw(n: Any, dim: int, dtype: Any) -> None:
+    """Check a request for `n` draws before anything is drawn."""
+    require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n)
+    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "be a floating-point type of torch",
+            shorten(dtype), "Use torch.float32 or torch.float64.")  # fmt: skip
+    require_memory(16 * n * dim, f"{shorten(n)} draws in {dim} dimensions", "Draw fewer, or a part at a time.")
 
 
 def eigen(cov: Any, dim: int, subject: str = "cov") -> tuple[Tensor, Tensor | None]:
@@ -58,7 +101,9 @@ def eigen(cov: Any, dim: int, subject: str = "cov") -> tuple[Tensor, Tensor | No
 
 def _positive(values: Tensor, subject: str, cov: Tensor) -> Tensor:
     smallest = values.min().item()
-    require(smallest > 0, subject, "be positive definite", f"smallest eigenvalue {smallest:.4g} of {cov.tolist()}",
+    shown = shorten(cov.tolist()) if cov.numel() < 100 else f"a matrix {tuple(cov.shape)}"
+    require(smallest > 0 and 1 / smallest < math.inf, subject, "be positive definite",
+            f"smallest eigenvalue {smallest:.4g} of {shown}",
             "Add jitter to its diagonal or correct its sign.")  # fmt: skip
     return values
 
@@ -120,7 +165,11 @@ class Components:
         return alpha**2 * self.variances + sigma**2
 
     def to(self, x: Tensor) -> Components:
-        """Return the components in x's dtype and on its device."""
+        """Return the components in x's dtype and on its device, x being points `(..., d)`."""
+        require(isinstance(x, Tensor) and x.is_floating_point(), "x", "be a tensor of floating-point numbers",
+                x.dtype if isinstance(x, Tensor) else type(x).__name__, "Convert it: x.float().")  # fmt: skip
+        require(x.ndim and x.shape[-1] == self.dim, "x", f"hold points of {self.dim} coordinates",
+                f"shape {tuple(x.shape)}")  # fmt: skip
         bases = None if self.bases is None else self.bases.to(x)
         return Components(self.means.to(x), self.variances.to(x), bases)
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64, brief, eigen
+from polyscore.distributions.components import Components, as_float64, brief, check_draw, eigen
 from polyscore.distributions.distribution import Distribution, Scale
-from polyscore.errors import require
+from polyscore.errors import is_count, require, shorten
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 
 
@@ -26,12 +27,14 @@ class Gaussian(Distribution):
         cov = as_float64(cov, "cov")
         centre = None if mean is None else as_float64(mean, "mean")
         require(centre is None or centre.ndim == 1, "mean", "be a vector (d,)", mean, "Write mean=[m1, m2, ...].")
+        require(dim is None or is_count(dim), "dim", "be a whole number of at least 1", shorten(dim))
         require(cov.ndim <= 2, "cov", "be a scalar, (d,) or (d, d)", f"shape {tuple(cov.shape)}")
         sizes = (None if centre is None else len(centre), len(cov) if cov.ndim else None, dim)
         stated = {int(size) for size in sizes if size is not None}
         require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(stated))
         self.dim = stated.pop() if stated else 2
         require(self.dim >= 1, "dim", "be at least 1", self.dim)
+        require_memory(32 * self.dim, f"a Gaussian in {shorten(self.dim)} dimensions", "Lower dim.")
         self.mean = torch.zeros(self.dim, dtype=torch.float64) if centre is None else centre
         values, basis = eigen(cov, self.dim)
         self.components = Components(self.mean[None], values[None], None if basis is None else basis[None])
@@ -47,7 +50,7 @@ class Gaussian(Distribution):
         return self.components.precisions[0]
 
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
+        check_draw(n, self.dim, dtype)
         normals = torch.randn(n, self.dim, generator=generator(seed, "gaussian"), dtype=torch.float64)
         return self.components.draw(torch.zeros(n, dtype=torch.long), normals).to(dtype)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64, brief
+from polyscore.distributions.components import Components, as_float64, brief, check_draw
 from polyscore.distributions.distribution import Distribution, Scale
 from polyscore.errors import require
 from polyscore.rng import generator
@@ -30,7 +30,8 @@ class Mixture(Distribution):
         count, self.dim = means.shape
         weights = torch.full((count,), 1 / count) if weights is None else as_float64(weights, "weights")
         require(weights.shape == (count,), "weights", f"hold one entry per component, ({count},)", tuple(weights.shape))
-        require((weights >= 0).all() and weights.sum() > 0, "weights", "be at least 0, not all 0", weights.tolist())
+        require((weights >= 0).all() and weights.sum() > 0, "weights", "be at least 0, not all 0",
+                weights.tolist() if count < 100 else weights)  # fmt: skip
         self.weights = weights.double() / weights.double().sum()
         self.components = Components.build(means, _covariances(cov, count, self.dim))
 
@@ -40,7 +41,7 @@ class Mixture(Distribution):
         return self.components.means
 
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-        require(n >= 1, "n", "be at least 1", n)
+        check_draw(n, self.dim, dtype)
         which = torch.multinomial(self.weights, n, replacement=True, generator=generator(seed, "component"))
         normals = torch.randn(n, self.dim, generator=generator(seed, "gaussian"), dtype=torch.float64)
         return self.components.draw(which, normals).to(dtype)
@@ -66,7 +67,7 @@ class Mixture(Distribution):
 def _covariances(cov: Any, count: int, dim: int) -> list[Any]:
     """Return one covariance per component: a shared one repeated, or the M of them as given."""
     try:
-        shape = tuple(torch.as_tensor(np.asarray(cov), dtype=torch.float64).shape)
+        shape = tuple(np.shape(cov))
     except (TypeError, ValueError, RuntimeError):  # a ragged list: scalars, diagonals and matrices mixed
         shape = (len(cov), -1)
     if shape in {(), (dim,), (dim, dim)}:

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from polyscore.errors import require
+
 ANALYTIC = "analytic"
 COMPOSITION = "composition"
 
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
+MOST_CELLS = 1_000_000  # each is hashed, looked up and stored by itself
 _FLOATS = ("clip", "churn", "learning_rate", "threshold", "ema")
 _encode = json.JSONEncoder(sort_keys=True).encode  # made once: a store calls it twice a record
 
@@ -162,8 +165,16 @@ class Experiment:
         """Its label, or setting and kind of model, as the paper's tables are named."""
         return self.label or f"{self.setting}-{self.models}"
 
+    @property
+    def count(self) -> int:
+        """The number of cells, counted without making them."""
+        columns = len(self.particles) * (int(self.analytic) + len(self.train_sizes))
+        return self.runs * (columns + 3 * bool(self.conditions_alone and self.train_sizes))
+
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, small particle counts first: they cost least and say most."""
+        require(self.count <= MOST_CELLS, f"experiment {self.name}", f"have at most {MOST_CELLS} cells",
+                self.count, "Lower its runs, particles or train_sizes.")  # fmt: skip
         for particles in sorted(self.particles):
             for run in range(self.runs):
                 if self.analytic:

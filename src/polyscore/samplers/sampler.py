@@ -10,6 +10,7 @@ import torch
 from polyscore.algebra import Composition
 from polyscore.errors import is_count, is_number, require
 from polyscore.progress import reporting
+from polyscore.rng import as_seed
 from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.loop import Progress, run
 from polyscore.samplers.moves import INTEGRATORS, Move
@@ -48,7 +49,7 @@ class Sampler(ABC):
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
-        settings = self.settings(q)
+        seed, settings = as_seed(seed), self.settings(q)
         q.family.check_dtype(dtype)
         with reporting(progress, "sampling") as told:
             result = run(

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.rng import as_seed
 
 
 class Target(ABC):
@@ -43,4 +44,4 @@ def symmetric(matrix: Tensor) -> Tensor:
 
 def sub_seed(seed: int, batch: int) -> int:
     """Return the seed of one batch of a draw."""
-    return (int(seed) << 20) + batch
+    return (as_seed(seed) << 20) + batch

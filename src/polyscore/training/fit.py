@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from polyscore.errors import PolyscoreError, is_count, is_number, require
 from polyscore.files import check_file
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.progress import reporting
-from polyscore.rng import derive
+from polyscore.rng import as_seed, derive
 from polyscore.tensor_files import FileError, read_tensors, write_tensors
 from polyscore.training.families import build_family
 from polyscore.training.pools import Data, Pools, stack_pools
@@ -89,8 +88,8 @@ def fit(
             By default a bar shows in a terminal or notebook once two seconds have passed; False shows nothing.
     """
     require(is_count(members) and members <= _MOST_MEMBERS, "members",
-            f"be a whole number of at least 1, and at most {_MOST_MEMBERS}", repr(members)[:100])  # fmt: skip
-    _check_seeds([seed])
+            f"be a whole number of at least 1, and at most {_MOST_MEMBERS}", members)  # fmt: skip
+    seed = as_seed(seed)
     if condition_column is not None:
         data = table_of(data, condition_column, columns)
     require(condition_column is not None or columns is None, "columns", "come with condition_column", columns)
@@ -106,7 +105,7 @@ def fit(
         return families[0]
     together = {name: Ensemble([family.members[name] for family in families]) for name in families[0]}  # type: ignore[misc]
     family = Family(together, units=families[0].units, variables=families[0].names or None)
-    family.training = {**families[0].training, "seed": int(seed), "members": int(members), **about}
+    family.training = {**families[0].training, "seed": seed, "members": int(members), **about}
     return family
 
 
@@ -128,9 +127,9 @@ def fit_many(
     A family's result depends on its own data and seed, not on who shares the program.
     """
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
+    seeds = [as_seed(seed) for seed in seeds]
     require(is_count(checkpoint_every), "checkpoint_every",
             "be a whole number of at least 1", checkpoint_every)  # fmt: skip
-    _check_seeds(seeds)
     require(seconds is None or (is_number(seconds) and seconds >= 0), "seconds",
             "be at least 0, or None", repr(seconds)[:100])  # fmt: skip
     require(is_number(checkpoint_seconds) and checkpoint_seconds > 0, "checkpoint_seconds",
@@ -148,12 +147,6 @@ def fit_many(
         keeper.resume(trainer)
         _train(trainer, keeper, _Pace(checkpoint_every, checkpoint_seconds, seconds), report)
         return _families(trainer, pools)
-
-
-def _check_seeds(seeds: Sequence[int]) -> None:
-    for seed in seeds:
-        whole = isinstance(seed, Integral) and not isinstance(seed, bool)
-        require(whole, "seed", "be a whole number", repr(seed)[:100])
 
 
 def _check_memory(pools: Pools, recipe: Recipe, device: torch.device) -> None:
@@ -330,7 +323,7 @@ def _families(trainer: Trainer, pools: Pools) -> list[Family]:
         )
         units = (pools.shift[m], pools.scale[m]) if recipe.standardise else None
         indices = {name: a for a, name in enumerate(pools.conditions)}
-        training = {"recipe": recipe.to_dict(), "seed": int(seed), "steps": trainer.step,
+        training = {"recipe": recipe.to_dict(), "seed": seed, "steps": trainer.step,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         if pools.variables:
             training["variables"] = list(pools.variables)

@@ -6,13 +6,12 @@ standard deviation 0.6 (variance 0.36), and the second mean of a1 out of distrib
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 
 from polyscore.algebra import Family
 from polyscore.distributions import Gaussian, Mixture
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, nearest, shorten
 from polyscore.schedules import VP
 
 _SCHEDULE = VP(beta_min=0.1, beta_max=20.0)
@@ -50,7 +49,6 @@ SETTINGS: dict[str, Callable[[], Family]] = {
 def setting(name: str) -> Family:
     """Return the family of a setting by name."""
     if name not in SETTINGS:
-        near = difflib.get_close_matches(name, SETTINGS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {name!r}.{hint}")
+        hint = nearest(name, SETTINGS, cutoff=0.6)
+        raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
     return SETTINGS[name]()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from importlib import resources
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, nearest, shorten
 from polyscore.experiments.cells import Experiment
 
 
@@ -27,7 +26,6 @@ def load(name: str) -> Experiment:
     """Return one of the paper's experiments."""
     known = _experiments()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError(f"an experiment must be one of {', '.join(known)}; got {name!r}.{hint}")
+        hint = nearest(name, known, cutoff=0.6)
+        raise ArgumentError(f"an experiment must be one of {', '.join(known)}; got {shorten(name)}.{hint}")
     return known[name]
