@@ -182,7 +182,7 @@ def test_separate_and_conditional_share_the_analytic_column(tmp_path: Path) -> N
 def test_every_result_changing_field_changes_the_key() -> None:
     cell = Cell("mixture-id", "conditional", 100, 0, 4)
     keys = {cell.key(Protocol())}
-    other: dict[type, Any] = {int: 7, float: 0.5, bool: True, str: "other"}
+    other: dict[type, Any] = {int: 7, float: 0.5, bool: True, str: "other", type(None): 0.5}
     for field in dataclasses.fields(Protocol):
         keys.add(cell.key(dataclasses.replace(Protocol(), **{field.name: other[type(field.default)]})))
     for field in dataclasses.fields(Cell):

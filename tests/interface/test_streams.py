@@ -117,7 +117,7 @@ def test_nothing_unprintable_reaches_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*ODD, "a\nb", "x" * 5000, "\x1b[31m"])
 def test_pictures_take_every_name(tmp_path: Path, name: str) -> None:
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
-    plots.scatter(tmp_path / "a.svg", {name: x}, title=name)
+    plots.scatter({name: x}, title=name, path=tmp_path / "a.svg")
     plots.composition(tmp_path / "b.svg", {name: x, "b": x}, {name: x}, 1.0, title=name)
     assert (tmp_path / "a.svg").exists() and (tmp_path / "b.svg").exists()
 

@@ -211,7 +211,8 @@ def test_units_may_be_of_any_kind_of_tensor():
 def test_a_composition_cannot_be_changed_in_place():
     p = ps.Family({"a": ps.Gaussian(), "b": ps.Gaussian()})
     q = p["a"]
-    q.exponents["b"] = 3.0
+    with pytest.raises(PolyscoreError, match="must stay as they are"):
+        q.exponents["b"] = 3.0
     assert q.exponents == {"a": 1.0} and q.total == 1
     with pytest.raises(AttributeError):
         q.exponents = {}

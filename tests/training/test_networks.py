@@ -19,6 +19,11 @@ from training.networks import LAYERS, build, families, twin
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 shared_and_separate = pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
 
+# Random networks belong to no densities, so their weights degenerate; here only equality counts.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:weight should be shared", "ignore:swarms should", "ignore:log Z of such"
+)
+
 
 def normal(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,7 @@ def source_of(path: Path) -> Source:
     from polyscore.training.families import load, model_file
 
     beside = with_suffix(path)
-    if path.is_dir() or path.suffix == ".safetensors" or (beside.is_file() and path.suffix in ("", ".json")):
+    if isdir(path) or path.suffix == ".safetensors" or (isfile(beside) and path.suffix in ("", ".json")):
         model = with_suffix(model_file(path))
         return Source([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
     return Source([path], lambda device: load_family(path))
@@ -210,5 +211,5 @@ def _show(summary: dict[str, Any]) -> None:
     }
     table = Table("name", Column(overflow="fold"), show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
-        table.add_row(Text(name, style="bold"), Text(text))
+        table.add_row(Text(name, style="bold"), visible(text))
     show.stdout().print(table, soft_wrap=True)

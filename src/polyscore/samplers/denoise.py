@@ -11,7 +11,7 @@ from polyscore.samplers.plan import Settings
 from polyscore.samplers.sampler import Sampler, check_common
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Denoise(Sampler):
     """Denoise without correction.
 

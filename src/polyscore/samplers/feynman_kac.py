@@ -18,7 +18,7 @@ from polyscore.smc import Resampler, resampler
 from polyscore.validity import path_validity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeynmanKac(Sampler):
     """Denoise with weights and resampling.
 

@@ -22,6 +22,15 @@ from polyscore.samplers.starts import STARTS
 class Sampler(ABC):
     """A way to draw from a composition."""
 
+    def __repr__(self) -> str:
+        """Its settings, those at their defaults left out but for the first two."""
+        given = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for index, field in enumerate(dataclasses.fields(self))  # type: ignore[arg-type]
+            if index < 2 or getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
     @abstractmethod
     def settings(self, q: Composition) -> Settings:
         """Return what the loop needs to know, or say why `q` cannot be sampled this way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isdir, isfile
 from pathlib import Path
 
 import torch
@@ -31,9 +32,9 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
 def model_file(path: str | Path) -> Path:
     """Return the model file that `path` names: itself, or that of a folder which `polyscore fit` wrote."""
     path = Path(path)
-    if path.is_dir() and not with_suffix(path).is_file():
-        hint = "The same command of `polyscore fit` goes on." if (path / TRAINING).exists() else "Check the path."
-        require((path / MODEL).is_file(), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)
+    if isdir(path) and not isfile(with_suffix(path)):  # which answer no to names that no system takes
+        hint = "The same command of `polyscore fit` goes on." if isfile(path / TRAINING) else "Check the path."
+        require(isfile(path / MODEL), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)
         return path / MODEL
     return path
 
