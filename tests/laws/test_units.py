@@ -216,5 +216,5 @@ def test_a_composition_cannot_be_changed_in_place():
     assert q.exponents == {"a": 1.0} and q.total == 1
     with pytest.raises(AttributeError):
         q.exponents = {}
-    with pytest.raises(PolyscoreError, match="schedule must be a Schedule"):
+    with pytest.raises(PolyscoreError, match="schedule must be a schedule"):
         ps.Family({"a": ps.Gaussian()}, schedule="VP")

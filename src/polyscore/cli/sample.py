@@ -21,6 +21,7 @@ _HELP = {
     "family": "A YAML family file (`polyscore example` prints one), or what `polyscore fit` wrote.",
     "expression": "Such as 'a1 * a2 / base' or '(a1 * a2)^0.5'.",
     "K": "Particles a swarm; 1 is plain denoising.",
+    "steps": "Time steps; a warning says when they are too few.",
     "churn": "1 is the SDE (the default), 0 the ODE.",
     "clip": "Bound on the log-weight rate; none by default, 15 with --published.",
     "resampling": "systematic (the default), stratified, multinomial or residual.",
@@ -33,12 +34,15 @@ _HELP = {
 }
 
 
+_NO_EVIDENCE = "none without weights"
+
+
 @dataclass(frozen=True)
 class Options:
     """The options that choose a sampler; None is "not given"."""
 
     particles: int | None
-    steps: int
+    steps: int | None
     churn: float | None
     clip: float | None
     resampling: str | None
@@ -52,7 +56,7 @@ def command(
     expression: Annotated[str, typer.Argument(help=_HELP["expression"])],
     n: Annotated[int, typer.Option("-n", help="Samples.")] = 5000,
     particles: Annotated[int | None, typer.Option("-K", "--particles", help=_HELP["K"], show_default="16")] = None,
-    steps: Annotated[int, typer.Option(help="Time steps.")] = 500,
+    steps: Annotated[int | None, typer.Option(help=_HELP["steps"], show_default="100; 500 with --published")] = None,
     churn: Annotated[float | None, typer.Option(help=_HELP["churn"])] = None,
     clip: Annotated[float | None, typer.Option(help=_HELP["clip"])] = None,
     resampling: Annotated[str | None, typer.Option(help=_HELP["resampling"])] = None,
@@ -132,14 +136,19 @@ def make_sampler(options: Options) -> FeynmanKac | Denoise:
     given: dict[str, Any] = {flag: value for flag, value in names.items() if value is not None}
     if options.naive:
         _refuse(given, "--naive", ("--churn",))
-        return Denoise(steps=options.steps, churn=given.get("--churn", 1.0))
+        return Denoise(steps=_or(options.steps, Denoise.steps), churn=given.get("--churn", 1.0))
     if options.published:
         _refuse(given, "--published", ("-K", "--clip"))
-        return FeynmanKac.published(given.get("-K", 16), options.steps, given.get("--clip", 15.0))
+        return FeynmanKac.published(given.get("-K", 16), _or(options.steps, 500), given.get("--clip", 15.0))
     return FeynmanKac(
-        particles=given.get("-K", 16), steps=options.steps, clip=options.clip, churn=given.get("--churn", 1.0),
+        particles=given.get("-K", 16), steps=_or(options.steps, FeynmanKac.steps), clip=options.clip,
+        churn=given.get("--churn", 1.0),
         resampling=given.get("--resampling", "systematic"), threshold=given.get("--threshold", 1.0),
     )  # fmt: skip
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _refuse(given: dict[str, Any], mode: str, allowed: tuple[str, ...]) -> None:
@@ -166,6 +175,9 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
         "unique_ancestors": {"median": ancestors.median().item(), "worst": ancestors.min().item()},
         "clipped_fraction": run.clipped_fraction,
         "log_evidence": run.total_log_evidence,
+        "log_evidence_error": run.log_evidence_error,
+        "evidence_share": run.evidence_share,
+        "findings": run.findings,
         "exact_log_evidence": _exact_evidence(q),
         "mean": run.samples.double().flatten(1).mean(0).tolist(),
         "std": run.samples.double().flatten(1).std(0).tolist() if len(run.samples) > 1 else None,
@@ -188,6 +200,16 @@ def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
     plots.scatter({f"{type(sampler).__name__}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True)
 
 
+def _verdict(summary: dict[str, Any]) -> str:
+    """What speaks against the result; what was found is above it as warnings."""
+    count = len(summary["findings"])
+    if count:
+        return f"{count} finding{'s' * (count > 1)} speak{'s' * (count == 1)} against this result: see the warnings"
+    if summary["particles"] == 1:
+        return "no weights, so nothing is known of the error of adding scores: compare with -K 16"
+    return "nothing speaks against it; compare another -K and --seed before you believe it"
+
+
 def _show(summary: dict[str, Any]) -> None:
     from rich.table import Column, Table
     from rich.text import Text
@@ -205,9 +227,10 @@ def _show(summary: dict[str, Any]) -> None:
         "lowest ESS": f"median {number(lowest['median'])}, worst {number(lowest['worst'])} of {summary['particles']}",
         "unique ancestors": f"median {number(ancestors['median'])}, worst {number(ancestors['worst'])}",
         "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
-        "log evidence": (number(evidence) if weighted else "none without weights")
+        "log evidence": (f"{number(evidence)} ± {summary['log_evidence_error']:.2g}" if weighted else _NO_EVIDENCE)
         + (f" (exact {number(exact)})" if exact is not None else ""),
         "wrote": ", ".join(map(visible, summary["files"])),
+        "verdict": _verdict(summary),
     }
     table = Table("name", Column(overflow="fold"), show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
