@@ -79,7 +79,7 @@ def run_demo(
             samples[cell.particles] = points
         if progress:
             progress(len(distances), len(work) + 1, f"{cell.setting}, K = {cell.particles}")
-    curves = diversity(composed("mixture-ood"), _SWARMS, sizes.diversity_swarms, FeynmanKac.steps, seed)
+    curves = diversity(composed("mixture-ood"), _SWARMS, sizes.diversity_swarms, sizes.steps, seed)
     if progress:
         progress(len(work) + 1, len(work) + 1, "figures")
     table = rows(distances, sizes)
