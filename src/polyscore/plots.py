@@ -353,11 +353,11 @@ def composition(
         sources: from condition to points `(n, 2)`.
         results: from the panel's title to points `(n, 2)`, three of them; the last is the exact composition.
         level: radius that holds 95 % of the exact composition, drawn in every panel.
-        title: lines of at most 60 characters.
+        title: lines of at most 48 characters, else wrapped.
     """
     exactly = list(results.values())[-1]
     reach = 1.25 * max(reach_of(values) for values in [*sources.values(), exactly])
-    with Panels(path, [3.1] * 2, 6.6, title, rows=2, dpi=120) as (figure, axes):
+    with Panels(path, [3.1] * 2, 6.6, plain(title), rows=2, dpi=120) as (figure, axes):
         figure.set_layout_engine("constrained", hspace=0.06)
         for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
             scatter_panel(axes[0], values[:1500], colour, reach)

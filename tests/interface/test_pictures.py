@@ -64,7 +64,7 @@ def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tm
     points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     sources = {"a1": points, "a2": 3 * points, "base": points}
     results = {f"{name}: SW2 0.64": points for name in ("naive (K = 1)", "Feynman–Kac (K = 16)", "exact; two draws")}
-    title = "a1 · a2 / base with scores learned from 10000 points each\ndashed: holds 95 % of the exact composition"
+    title = "a1 · a2 / base, learned from 10000 points each\ndashed: holds 95 % of the exact composition"
     plots.composition(tmp_path / "c.png", sources, results, 2.0, title)
     line = [64.0, 32.0, 16.0]
     curve = {"t": [1.0, 0.5, 0.0], "positions": line, "ancestors": line, "particles": line, "final": line}

@@ -134,7 +134,7 @@ def _scene(out: Path, chosen: Experiment, store: Store, found: Table, apart: flo
     path = out / "learned.png"
     cells = [Cell(HARMED, chosen.models, size, 0, k) for k in (1, learned.particles)]
     points = [shown for cell in cells if (shown := samples.load(store, cell, chosen.protocol)) is not None]
-    draw(path, HARMED, points, learned, f"scores learned from {size} points each", seed)
+    draw(path, HARMED, points, learned, f"learned from {size} points each", seed)
     return Scene("With learned scores", explain(learned, exactly, size), path)
 
 

@@ -92,5 +92,5 @@ def draw(path: Path, name: str, samples: Sequence[Tensor], found: Distances, sco
         f"exact; two draws: SW2 {found.exact:.2f}": exactly,
     }
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
-    title = f"a1 · a2 / base with {scores}\ndashed: holds 95 % of the exact composition"
+    title = f"a1 · a2 / base, {scores}\ndashed: holds 95 % of the exact composition"
     plots.composition(path, sources, results, level, title)
