@@ -347,25 +347,29 @@ def scatter_panel(axis: Axes, values: Tensor, colour: str, reach: float, centre:
 def composition(
     path: Path | str, sources: Mapping[str, Tensor], results: Mapping[str, Tensor], level: float, title: str = ""
 ) -> None:
-    """Save the paper's Figure 1: sources overlaid on the left, one panel a way of composing them on the right.
+    """Save sources overlaid in one panel, and one panel a way of composing them: two by two, to be read on a phone.
 
     Args:
         sources: from condition to points `(n, 2)`.
-        results: from the panel's title to points `(n, 2)`; the last is the exact composition.
+        results: from the panel's title to points `(n, 2)`, three of them; the last is the exact composition.
         level: radius that holds 95 % of the exact composition, drawn in every panel.
+        title: lines of at most 48 characters, else wrapped.
     """
-    reach = 1.05 * max(reach_of(values) for values in [*sources.values(), *results.values()])
-    with Panels(path, [2.8] * (1 + len(results)), 3.3, plain(title)) as (_, axes):
+    exactly = list(results.values())[-1]
+    reach = 1.25 * max(reach_of(values) for values in [*sources.values(), exactly])
+    with Panels(path, [3.1] * 2, 6.6, plain(title), rows=2, dpi=120) as (figure, axes):
+        figure.set_layout_engine("constrained", hspace=0.06)
         for colour, (name, values) in zip((BLUE, ORANGE, GREY), sources.items(), strict=False):
             scatter_panel(axes[0], values[:1500], colour, reach)
             axes[0].scatter([], [], color=colour, s=14, label=plain(name))
         axes[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
-        axes[0].set_title("sources")
+        axes[0].set_title("what is composed")
         for axis, colour, (name, values) in zip(axes[1:], (PINK, BLUE, GREEN), results.items(), strict=False):
             scatter_panel(axis, values[:1500], colour, reach)
             circle(axis, level)
             axis.set_title(plain(name))
-            axis.set_ylabel("")
+        for axis in axes:
+            axis.set(xlabel="", ylabel="")
 
 
 def circle(axis: Axes, radius: float) -> None:

@@ -192,7 +192,9 @@ def test_demo_writes_its_table_and_figures(tmp_path: Path) -> None:
         tmp_path / "demo", sizes=Sizes.quick(), progress=lambda done, total, what: steps.append((done, total))
     )
     names = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert names == ["diversity.png", "figure1.png", "table.csv", "table.md"]
+    assert names == ["diversity.png", "repaired.png", "table.csv", "table.md"]
+    assert demo.files[0].name == demo.scene.path.name == "repaired.png"
+    assert demo.scene.sentence == demo.distances.sentence()
     assert [(row.setting, row.particles) for row in demo.rows[:2]] == [
         ("gaussian-factorized-id", 1),
         ("gaussian-factorized-id", 4),

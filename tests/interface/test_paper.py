@@ -184,4 +184,11 @@ def test_the_learned_demonstration_has_table_figure_and_report(tmp_path: Path) -
     assert set(demo.ratios()) == {100, 10000, 0} and 0 < demo.floor < 2
     assert all(path.exists() for path in demo.files)
     assert run_learned(tmp_path, tiny=True).table == demo.table
-    assert run("demo", "--quick", "--out", tmp_path).exit_code == 0
+    assert f"{demo.floor:.2f} apart" in demo.scene.sentence
+    shown = run("demo", "--quick", "--out", tmp_path)
+    assert shown.exit_code == 0
+    # what repairs comes first, in the terminal and in the report, and what fails second
+    page = (tmp_path / "report.html").read_text()
+    for text in (shown.stdout, page):
+        assert 0 <= text.index("1. With exact scores") < text.index("2. With learned scores") < text.index("analytic")
+    assert page.index("<img") < page.index("What the letters mean")

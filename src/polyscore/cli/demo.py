@@ -12,7 +12,7 @@ from polyscore.cli import show
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
-    from polyscore.demo import Demo, LearnedDemo
+    from polyscore.demo import Demo, LearnedDemo, Scene
 
 
 def command(
@@ -24,11 +24,11 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: see what comes out, believe none of it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """See composition **work and fail**: naive, Feynman–Kac and exact side by side, in about a minute on two cores.
+    """See composition **repaired and failing**: naive, Feynman–Kac and exact side by side, in about a minute.
 
-    First with analytic scores, at the paper's own sizes: its Figure 1, and the analytic columns of its four Gaussian
-    settings beside the published values. Then with scores learned on the spot: the factorized out-of-distribution
-    setting in small, where correction makes things worse; with tables, figures and report.html.
+    First with exact scores, at the paper's own sizes: a composition that adding scores misses, repaired by correction;
+    and the analytic columns of the paper's four Gaussian settings beside the published values. Then with scores learned
+    on the spot, out of distribution, where correction makes things worse; with tables, figures and report.html.
 
     Example: `polyscore demo --out runs/demo`
     """
@@ -36,13 +36,15 @@ def command(
     with show.clean(), show.progress("loading", quiet=as_json) as report:
         show.require_device(device)
         begin = time.perf_counter()
-        results = {name: _run(name, out, seed, device, quick, report) for name in parts or ("analytic", "learned")}
+        results = _run(parts or ["analytic", "learned"], out, seed, device, quick, report)
         seconds = round(time.perf_counter() - begin, 1)
     if as_json:
         only = next(iter(results.values())).to_dict() if len(results) == 1 else {}
         several = {name: result.to_dict() for name, result in results.items()} if len(results) > 1 else {}
         show.write_json(only | several | {"seconds": seconds, "quick": quick})
         return
+    for number, result in enumerate(results.values(), 1):
+        _show_scene(number, result.scene)
     for result in results.values():
         _show(result)
     if quick:
@@ -53,12 +55,23 @@ def command(
     show.stdout().print(f"{seconds:.0f} s; wrote " + ", ".join(files), soft_wrap=True)
 
 
-def _run(name: str, out: Path, seed: int, device: str | None, quick: bool, report: show.Report) -> Demo | LearnedDemo:
+def _run(
+    parts: list[str], out: Path, seed: int, device: str | None, quick: bool, report: show.Report
+) -> dict[str, Demo | LearnedDemo]:
     from polyscore.demo import Sizes, run_demo, run_learned
 
-    if name == "analytic":
-        return run_demo(out, seed, device, Sizes.quick() if quick else Sizes(), report)
-    return run_learned(out, seed, device, quick, report)
+    results: dict[str, Demo | LearnedDemo] = {}
+    if "analytic" in parts:
+        results["analytic"] = run_demo(out, seed, device, Sizes.quick() if quick else Sizes(), report)
+    if "learned" in parts:
+        before = [result.scene for result in results.values()]
+        results["learned"] = run_learned(out, seed, device, quick, report, before)
+    return results
+
+
+def _show_scene(number: int, scene: Scene) -> None:
+    text = f"{number}. {scene.heading}: {scene.sentence} ({visible(str(scene.path))})"
+    show.stdout().print(text + "\n", soft_wrap=True, markup=False, highlight=False)
 
 
 def _show(result: Demo | LearnedDemo) -> None:
@@ -76,7 +89,7 @@ def _show_learned(result: LearnedDemo) -> None:
     from polyscore.experiments.formats import column
 
     console = show.stdout()
-    table = Table(title="Factorized, out of distribution: sliced W2 to the exact composition", title_justify="left")
+    table = Table(title="Factorized, out of distribution: SW2 to the exact composition", title_justify="left")
     for name in ("sampler", *map(column, result.table.columns)):
         table.add_column(name, justify="left" if name == "sampler" else "right")
     for name, row in result.lines():
@@ -96,7 +109,7 @@ def _show_analytic(result: Demo) -> None:
     from polyscore.demo.report import HEADER, text_row
 
     console = show.stdout()
-    table = Table(title="Gaussian settings, analytic scores: sliced W2 to the exact composition", title_justify="left")
+    table = Table(title="Four Gaussian settings, exact scores: SW2 to the exact composition", title_justify="left")
     for name in HEADER:
         table.add_column(name, justify="left" if name == "setting" else "right")
     for before, row in zip([None, *result.rows], result.rows, strict=False):
@@ -104,8 +117,9 @@ def _show_analytic(result: Demo) -> None:
             table.add_section()
         table.add_row(*(text.removeprefix("gaussian-") for text in text_row(row)))
     console.print(table)
-    console.print(f"published: mean ± std over 30 runs; ours: the paper's sampler, {result.rows[0].runs} runs; "
-                  f"largest |z| {result.largest_z:.1f}; corrected: no clip", soft_wrap=True)  # fmt: skip
+    console.print(f"published: mean ± std over 30 runs; the paper's: its sampler, computed here, {result.rows[0].runs} "
+                  f"runs, z its difference to the published (largest {result.largest_z:.1f}); ours: FeynmanKac(K) "
+                  "with its defaults", soft_wrap=True)  # fmt: skip
     for name, curve in result.diversity.items():
         most, final, ancestors = (curve[key][-1] for key in ("particles", "final", "final_ancestors"))
         console.print(

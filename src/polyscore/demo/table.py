@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -15,8 +16,9 @@ from polyscore.algebra import Composition, base_composition
 from polyscore.experiments.papers import Published, published, setting
 from polyscore.experiments.papers.published import RUNS
 from polyscore.metrics import sliced_wasserstein
+from polyscore.rng import derive
 from polyscore.samplers import FeynmanKac
-from polyscore.targets import exact
+from polyscore.targets import Target, exact
 
 GAUSSIANS = (
     "gaussian-factorized-id",
@@ -31,29 +33,26 @@ class Sizes:
     """How much work the demonstration does: the paper's swarms and steps, with fewer runs.
 
     Attributes:
-        runs: of the published sampler, with seeds `seed`, `seed` + 1, ...
-        corrected_runs: of the sampler without clip, with the first of these seeds.
+        steps: of the published sampler.
+        runs: of every sampler, with seeds `seed`, `seed` + 1, ...
     """
 
     swarms: int = 5000
     steps: int = 500
     projections: int = 2000
     runs: int = 3
-    corrected_runs: int = 1
     particles: tuple[int, ...] = (1, 4, 16)
     diversity_swarms: int = 100
 
     @classmethod
     def quick(cls) -> Sizes:
         """Return sizes for a look at the output in a few seconds; the figures in it mean little."""
-        return cls(
-            swarms=256, steps=50, projections=100, runs=2, corrected_runs=1, particles=(1, 4), diversity_swarms=16
-        )
+        return cls(swarms=256, steps=50, projections=100, runs=2, particles=(1, 4), diversity_swarms=16)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of one sampler in one setting."""
+    """One run in one setting of the published sampler, or of `FeynmanKac` with its defaults (`corrected`)."""
 
     setting: str
     particles: int
@@ -63,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """SW2 at one setting and K: published (`mean`, `std` over 30 runs), ours over a few runs, and corrected."""
+    """SW2 at one setting and K: published (`mean`, `std` over 30 runs), the paper's sampler here, and ours."""
 
     setting: str
     particles: int
@@ -71,7 +70,6 @@ class Row:
     ours: float
     runs: int
     corrected: float
-    corrected_runs: int
 
     @property
     def z(self) -> float:
@@ -81,14 +79,9 @@ class Row:
 
 
 def cells(sizes: Sizes, seed: int) -> list[Cell]:
-    """Return all cells, the dearest first so that the last to finish is short.
-
-    With W = 1 and K = 1 both samplers are plain denoising, the same numbers; that cell is computed once.
-    """
-    grid = [(name, k) for k in sorted(sizes.particles, reverse=True) for name in GAUSSIANS]
-    letter = [Cell(name, k, seed + r, False) for name, k in grid for r in range(sizes.runs)]
-    corrected = [Cell(name, k, seed + r, True) for name, k in grid if k > 1 for r in range(sizes.corrected_runs)]
-    return sorted(letter + corrected, key=lambda cell: -cell.particles)
+    """Return all cells, the dearest first so that the last to finish is short."""
+    choices = itertools.product(GAUSSIANS, sizes.particles, range(seed, seed + sizes.runs), (False, True))
+    return sorted(itertools.starmap(Cell, choices), key=lambda cell: (cell.corrected, -cell.particles))
 
 
 def compute(work: Iterable[Cell], sizes: Sizes, device: str | None) -> Iterator[tuple[Cell, float, Tensor]]:
@@ -105,8 +98,8 @@ def compute(work: Iterable[Cell], sizes: Sizes, device: str | None) -> Iterator[
 
 def _compute(cell: Cell, sizes: Sizes, device: str | None) -> tuple[Cell, float, Tensor]:
     q = composed(cell.setting)
-    make: Callable[..., FeynmanKac] = FeynmanKac if cell.corrected else FeynmanKac.published
-    run = make(particles=cell.particles, steps=sizes.steps).sample(q, sizes.swarms, cell.seed, device=device)
+    sampler = FeynmanKac(cell.particles) if cell.corrected else FeynmanKac.published(cell.particles, sizes.steps)
+    run = sampler.sample(q, sizes.swarms, cell.seed, device=device)
     reference = exact(q).sample(sizes.swarms, seed=cell.seed)
     distance = sliced_wasserstein(run.samples, reference, projections=sizes.projections, seed=cell.seed)
     return cell, distance, run.samples
@@ -125,7 +118,21 @@ def rows(distances: dict[Cell, float], sizes: Sizes) -> list[Row]:
 def _row(name: str, particles: int, distances: dict[Cell, float]) -> Row:
     here = {cell: value for cell, value in distances.items() if (cell.setting, cell.particles) == (name, particles)}
     letter = [value for cell, value in here.items() if not cell.corrected]
-    corrected = [value for cell, value in here.items() if cell.corrected] or letter
+    corrected = [value for cell, value in here.items() if cell.corrected]
     cell = published(name, particles=particles)
-    means = statistics.fmean(letter), len(letter), statistics.fmean(corrected), len(corrected)
-    return Row(name, particles, cell, *means)
+    return Row(name, particles, cell, statistics.fmean(letter), len(letter), statistics.fmean(corrected))
+
+
+def floor(name: str, sizes: Sizes, seed: int) -> float:
+    """Return SW2 between two exact draws, mean over the runs: what a perfect sampler would show."""
+    return exact_distance(exact(composed(name)), sizes.swarms, sizes.projections, range(seed, seed + sizes.runs))
+
+
+def exact_distance(target: Target, count: int, projections: int, seeds: Sequence[int]) -> float:
+    """Return SW2 between two exact draws of `count` points, mean over `seeds`."""
+    return statistics.fmean(_apart(target, count, projections, seed) for seed in seeds)
+
+
+def _apart(target: Target, count: int, projections: int, seed: int) -> float:
+    one, other = (target.sample(count, derive(seed, "floor", k)) for k in (0, 1))
+    return sliced_wasserstein(one, other, projections, seed)

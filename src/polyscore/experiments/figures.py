@@ -44,7 +44,7 @@ def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
         for axis in axes[len(tables) :]:
             axis.set_visible(False)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=1 + len(widths))
 
 
 def _curves(axis: Axes, table: Table) -> None:

@@ -16,7 +16,7 @@ import jinja2
 
 import polyscore
 from polyscore.algebra import Family
-from polyscore.experiments import figures, formats
+from polyscore.experiments import figures, formats, words
 from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, pairs
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
@@ -60,27 +60,44 @@ class Picture:
         return cls(caption, f"data:image/png;base64,{data}")
 
 
+@dataclass(frozen=True)
+class Opening:
+    """A picture that stands before everything else, with its heading and what it shows."""
+
+    heading: str
+    picture: Picture
+
+    @classmethod
+    def read(cls, heading: str, sentence: str, path: Path) -> Opening:
+        """Return one from a picture's file."""
+        return cls(heading, Picture.read(path, sentence))
+
+
 def write_report(
     experiments: Sequence[Experiment],
     store: Store,
     out: Path | str,
     family: Family | None = None,
     title: str = "Catastrophic compositional generation, reproduced",
+    opening: Sequence[Opening] = (),
 ) -> Report:
     """Write report.html, tables.md, tables.tex, tables.csv and figures into `out`.
 
     Args:
         experiments: what to report; those without a stored cell are left out of tables and figures.
         family: learned scores for Figure 1's second row.
+        opening: pictures to begin with, in place of the paper's Figure 1.
     """
     out = Path(out)
+    check_directory(out / "figures")
     every = list(tables(experiments, store))
     filled = [item for item in every if item.filled]
     both = [pair for metric in METRICS for pair in pairs(experiments, store, metric)]
     found = agreement(every)
     files = _write_tables(out, filled, both, found)
-    pictures = _figures(out / "figures", experiments, store, family)
-    html = _render(experiments, store, filled, both, found, pictures, title)
+    pictures = [] if opening else [_figure_one(out / "figures", experiments, store, family)] if experiments else []
+    pictures += _figures(out / "figures", experiments, store)
+    html = _render(experiments, store, filled, both, found, pictures, title, opening)
     return Report(found, [write_text(out / "report.html", html), *files])
 
 
@@ -97,9 +114,8 @@ def _write_tables(out: Path, filled: list[Table], both: list[Pair], found: list[
     ]
 
 
-def _figures(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> list[Picture]:
-    check_directory(folder)
-    pictures = [_figure_one(folder, experiments, store, family)] if experiments else []
+def _figures(folder: Path, experiments: Sequence[Experiment], store: Store) -> list[Picture]:
+    pictures = []
     for name in dict.fromkeys(e.setting for e in experiments):
         found = [table(e, store) for e in experiments if e.setting == name]
         found = [item for item in found if item.filled]
@@ -127,12 +143,12 @@ def _figure_one(folder: Path, experiments: Sequence[Experiment], store: Store, f
 
 def _render(
     experiments: Sequence[Experiment], store: Store, filled: list[Table], both: list[Pair], found: list[Agreement],
-    pictures: list[Picture], title: str,
+    pictures: list[Picture], title: str, opening: Sequence[Opening],
 ) -> str:  # fmt: skip
     source = resources.files("polyscore.experiments").joinpath("report.html.j2").read_text(encoding="utf-8")
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source)
     papers = all(is_papers(e.protocol) for e in experiments)
-    note = "" if papers else "These sizes are not the paper's: published values are shown for orientation, without z."
+    note = "" if papers else _note(experiments)
     records = _records(experiments, store)
     versions = sorted({str(r.about.get("version")) for r in records}) or [polyscore.__version__]
     lead = f"{len(records)} cells computed by polyscore {', '.join(versions)}, beside the published numbers."
@@ -143,8 +159,15 @@ def _render(
         runaways=formats.runaway_sentences(found), combined=combined(filled), tables=filled,
         pairs=_paired(both), figures=pictures, cost=[_cost(e, store) for e in experiments],
         facts=_facts(experiments, store), number=formats.number, column=formats.column, ours=formats.ours,
-        theirs=formats.theirs, z_text=formats.z_text, symbols=SYMBOLS,
+        theirs=formats.theirs, z_text=formats.z_text, symbols=SYMBOLS, opening=opening, paper=words.PAPER,
+        definitions=words.DEFINITIONS, conclusion=words.conclusion(filled, found),
     )  # fmt: skip
+
+
+def _note(experiments: Sequence[Experiment]) -> str:
+    """Say why there is no z."""
+    sampler = " and the sampler is the library's own" if any(e.protocol.corrected for e in experiments) else ""
+    return f"These sizes are not the paper's{sampler}: published values are shown for orientation, without z."
 
 
 def _paired(both: list[Pair]) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -1,0 +1,85 @@
+"""No legend, title or label leaves its picture, and the docs point at what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from polyscore import plots
+from polyscore.experiments import figures
+from polyscore.experiments.tables import Entry, Table
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn, with the layout they were saved in."""
+    found: list[Any] = []
+    leave = plots.Panels.__exit__
+
+    def kept(self: plots.Panels, kind: object, *others: object) -> None:
+        leave(self, kind, *others)
+        found.append(self.figure)
+
+    monkeypatch.setattr(plots.Panels, "__exit__", kept)
+    return found
+
+
+def texts_outside(figure: Any) -> list[str]:
+    """Return the titles, labels and legends that are, even in part, outside the figure; a pixel of slack."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
+    shown = [text for legend in legends for text in legend.get_texts()]
+    shown += [part for axis in figure.axes for part in (axis.title, axis.xaxis.label, axis.yaxis.label)]
+    shown += [figure._suptitle] if figure._suptitle else []
+    frame = figure.bbox.padded(1)
+    boxes = {text.get_text(): text.get_window_extent(canvas.get_renderer()) for text in shown if text.get_text()}
+    return [name for name, box in boxes.items() if not (frame.contains(*box.min) and frame.contains(*box.max))]
+
+
+def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> Table:
+    rows = {k: [Entry(k, size, (1.0, 2.0), None) for size in sizes] for k in (1, 4, 16)}
+    return Table("gaussian-factorized-ood", "conditional", "sw2", sizes, rows)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("sizes", [(100, 10_000, 0), (100, 1000, 10_000, 0)])
+def test_curves_keep_their_legend(drawn: list[Any], tmp_path: Path, count: int, sizes: tuple[int, ...]) -> None:
+    figures.against_particles(tmp_path / "a.png", [invented(sizes)] * count)
+    (figure,) = drawn
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == len(sizes) + 1 and texts_outside(figure) == []
+
+
+def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tmp_path: Path) -> None:
+    points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    sources = {"a1": points, "a2": 3 * points, "base": points}
+    results = {f"{name}: SW2 0.64": points for name in ("naive (K = 1)", "Feynman–Kac (K = 16)", "exact; two draws")}
+    title = "a1 · a2 / base, learned from 10000 points each\ndashed: holds 95 % of the exact composition"
+    plots.composition(tmp_path / "c.png", sources, results, 2.0, title)
+    line = [64.0, 32.0, 16.0]
+    curve = {"t": [1.0, 0.5, 0.0], "positions": line, "ancestors": line, "particles": line, "final": line}
+    plots.diversity(tmp_path / "d.png", {"SDE": curve, "ODE": curve}, 64)
+    assert [texts_outside(figure) for figure in drawn] == [[], []]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_links_of_the_docs_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    missing = [link for link in links if link and "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_pictures_of_the_docs_are_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert "choosing.png" in sizes and max(sizes.values()) < 150_000

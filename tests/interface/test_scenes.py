@@ -1,0 +1,39 @@
+"""The demonstration's sentences claim what their numbers show, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyscore.demo import Distances
+from polyscore.demo.learned import experiment, explain
+from polyscore.experiments.compute import sampler_of
+from polyscore.samplers import FeynmanKac
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ((0.64, 0.09, 0.08), "Adding scores fails here, and correction repairs it"),
+        ((0.64, 0.40, 0.08), "Adding scores fails here, and correction repairs a part of it"),
+        ((0.64, 0.60, 0.08), "Adding scores fails here, and correction changes little"),
+        ((0.11, 0.10, 0.10), "Adding scores does not fail here, and correction changes little"),
+        ((0.48, 1.38, 0.24), "Correction fails here: it makes things worse"),
+        ((0.10, 0.13, 0.10), "Adding scores does not fail here, and correction changes little"),
+    ],
+)
+def test_a_verdict_follows_from_the_numbers(numbers: tuple[float, float, float], verdict: str) -> None:
+    found = Distances(*numbers, particles=16)
+    assert found.verdict == verdict
+    for number in numbers:
+        assert f"{number:.2f}" in found.sentence()
+
+
+def test_the_networks_are_blamed_only_where_exact_scores_do_well() -> None:
+    harmed, well, missed = (Distances(*n, particles=16) for n in ((0.5, 1.4, 0.2), (0.2, 0.2, 0.2), (0.9, 0.9, 0.2)))
+    assert "the networks' error" in explain(harmed, well, 10_000)
+    assert "the networks' error" not in explain(harmed, missed, 10_000)
+    assert "the networks' error" not in explain(well, well, 10_000)
+
+
+def test_the_learned_part_samples_with_the_defaults() -> None:
+    assert sampler_of(16, experiment().protocol) == FeynmanKac(16)
