@@ -12,9 +12,9 @@ from polyscore.samplers import loop
 from training.networks import families
 
 # Six steps are too few for some of these targets, and enough to see what a chunk does.
-pytestmark = pytest.mark.filterwarnings("ignore:the last step")
+pytestmark = pytest.mark.filterwarnings("ignore:swarms should", "ignore:weight should")
 
-SAMPLER = ps.FeynmanKac(particles=4, steps=6)
+SAMPLER, PLAIN = ps.FeynmanKac(particles=4, steps=6), ps.FeynmanKac(particles=1, steps=6)
 QS = {
     "gaussians": compositions()["gaussians-2d-1,1,-1"],
     "mixtures": compositions()["shared-2d-1,1,-1"],
@@ -38,29 +38,29 @@ class Scarce:
         return self.run(plan, first, stop, counter)
 
 
-def sample(q, scarce, monkeypatch, n=2000, **options):
+def sample(q, scarce, monkeypatch, n=2000, sampler=SAMPLER, **options):
     monkeypatch.setattr(loop, "_run_chunk", scarce)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = SAMPLER.sample(q, n, seed=3, **options)
+        run = sampler.sample(q, n, seed=3, **options)
     return run, [w for w in caught if issubclass(w.category, DegeneracyWarning) and "memory" in str(w.message)]
-
-
-pytestmark = pytest.mark.filterwarnings("ignore:swarms should", "ignore:weight should")  # of twelve coarse steps
 
 
 @pytest.mark.parametrize("q", QS.values(), ids=QS)
 @pytest.mark.parametrize("limit", [1000, 500, 256])
 def test_a_chunk_is_halved_until_it_fits(q, limit, monkeypatch):
-    whole = SAMPLER.sample(q, 2000, seed=3)
-    run, warned = sample(q, Scarce(limit), monkeypatch, max_particles=4 * 2048)
+    """Random numbers are the same; matrix products round otherwise in other company, which plain denoising keeps small
+    (a correction may flip on it: one swarm then takes another turn). Gaussians in the plane have no such product."""
+    sampler = SAMPLER if q is QS["gaussians"] else PLAIN
+    whole = sampler.sample(q, 2000, seed=3)
+    run, warned = sample(q, Scarce(limit), monkeypatch, sampler=sampler, max_particles=sampler.particles * 2048)
     assert len(warned) == 1
     for field in ("samples", "particles", "log_weights", "log_evidence", "ess", "ancestors"):
         one, other = getattr(whole, field), getattr(run, field)
-        assert one.shape == other.shape
-        if field in ("samples", "particles"):  # the same numbers; sums may differ by the size of a batch
-            near = torch.isclose(one, other, rtol=1e-3, atol=1e-3).flatten(1).all(1)
-            assert near.float().mean() > 0.98
+        if q is QS["gaussians"]:
+            assert torch.equal(one, other), field
+        else:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_one_failure_in_the_middle(monkeypatch):

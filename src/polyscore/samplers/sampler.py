@@ -47,7 +47,11 @@ class Sampler(ABC):
         progress: Progress | bool | None = None,
         history: bool | None = None,
     ) -> Run:
-        """Return `n` swarms and one sample of each; the same bytes for the same seed and device.
+        """Return `n` swarms and one sample of each; the same bytes for the same seed, n and device.
+
+        A swarm's random numbers do not depend on the others. Asked for in other company (fewer swarms, other chunks),
+        Gaussians in few dimensions keep their bytes; matrix products of mixtures and networks round otherwise there, in
+        the last digits, and a resampling may flip on them.
 
         Args:
             device: where to compute; by default where the family's networks are, or the CPU.
