@@ -82,6 +82,7 @@ class ScoreField(Field):
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         self.q = q
+        self.closed_form = q.is_closed_form
         self.numbers_per_particle = 16 * len(q.exponents) * math.prod(q.event)
         self.times = times.to(like)
         self.exponents = list(q.exponents.values())

@@ -70,9 +70,9 @@ def test_order_on_the_grid_in_log_snr(name, integrator, low, high):
     assert ((low < observed) & (observed < high)).all(), (errors, observed)
 
 
-@pytest.mark.parametrize("churn, order", [(0.0, 2), (0.5, 2), (1.0, 2)])
-@pytest.mark.parametrize("integrator", ["multistep", "frozen"])
-def test_weak_order_of_the_default_steps(churn, order, integrator):
+@pytest.mark.parametrize("churn", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("integrator, order", [("multistep", 2), ("frozen", 1)])
+def test_weak_order_of_the_default_steps(churn, integrator, order):
     """The variance in which a Gaussian comes out, by propagation of moments: the bias falls as steps^-order."""
     schedule, extent = ps.VP(), extent_of(ps.Family({"a": ps.Gaussian(cov=[0.3])})["a"])
     build = {"multistep": multistep_steps, "frozen": frozen_steps}[integrator]
@@ -81,8 +81,7 @@ def test_weak_order_of_the_default_steps(churn, order, integrator):
     for steps in counts.tolist():
         times = snr_grid(schedule, steps, extent).times
         gaps.append(abs(variance_ratio(schedule, 0.3, times, build(schedule, times, 1.0, churn)) - 1))
-    expected = order if integrator == "multistep" else 1
-    assert (np.abs(slopes(np.array(gaps), counts) - expected) < 0.25).all(), gaps
+    assert (np.abs(slopes(np.array(gaps), counts) - order) < 0.25).all(), gaps
 
 
 def test_weak_order_of_the_sde_steps():

@@ -85,7 +85,8 @@ def test_no_flipped_bit_changes_what_a_file_means(
     """Every bit of the header, and 400 others."""
     content, whole = files[kind].read_bytes(), MEANING[kind](files[kind])
     start = 8 + struct.unpack("<Q", content[:8])[0]
-    rest = [(random.Random(0).randrange(start, len(content)), i % 8) for i in range(400)]
+    source = random.Random(0)
+    rest = [(source.randrange(start, len(content)), i % 8) for i in range(400)]
     places = [(byte, bit) for byte in range(start) for bit in range(8)] + rest
     tally.add("flips", len(places))
     tally.wrong(refused(kind, memory / "broken.safetensors", flipped(content, places), whole))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,11 +15,15 @@ from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
 from polyscore.samplers.grids import Extent
 from polyscore.samplers.moves import Balanced, Move, Steps
+from polyscore.samplers.starts import Start
 from polyscore.schedules import Schedule
+
+if TYPE_CHECKING:
+    from polyscore.samplers.plan import Settings
 
 _SIGNAL = 0.05  # of alpha(1) that may be left where nothing is known of the sources
 _WRONG_VARIANCE = 0.1
-_MOST_DOUBLINGS = 12
+_MOST_DOUBLINGS, _MOST_STEPS = 12, 50_000
 
 
 def check_end(q: Composition, move: Move) -> None:
@@ -28,14 +33,14 @@ def check_end(q: Composition, move: Move) -> None:
             "Leave move= at its default.")  # fmt: skip
 
 
-def warn_of_signal(q: Composition, extent: Extent, time: Tensor, matched: bool, weighted: bool) -> None:
+def warn_of_signal(q: Composition, extent: Extent, time: Tensor, start: Start, weighted: bool) -> None:
     """Warn where particles start from noise although the sources' signal is not gone.
 
     Args:
-        matched: the start knows the factors' means and covariances, so that only a mixture's shape is left out.
+        start: one that is informed leaves only a mixture's shape out.
         weighted: initial weights make up for that too.
     """
-    if matched and (weighted or not _mixed(q)):
+    if start.informed and (weighted or start.exact):
         return
     noise = q.schedule.sigma(time).item()
     left = q.schedule.alpha(time).item() * (extent.size if extent.known else 1.0) / noise
@@ -45,11 +50,6 @@ def warn_of_signal(q: Composition, extent: Extent, time: Tensor, matched: bool, 
             "end, which the start ignores. Standardise the data, raise the schedule's last beta, or correct with "
             "FeynmanKac and exact sources."
         )
-
-
-def _mixed(q: Composition) -> bool:
-    parts = [getattr(q.family.members[name], "components", None) for name in q.conditions]
-    return any(part is None or part.count > 1 for part in parts)
 
 
 def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
@@ -63,7 +63,7 @@ def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
 
 
 def warn_of_coarse_steps(
-    schedule: Schedule, extent: Extent, steps: int, build: Callable[[int], tuple[Tensor, Steps]]
+    schedule: Schedule, extent: Extent, settings: Settings, build: Callable[[int], tuple[Tensor, Steps]]
 ) -> None:
     """Warn where a Gaussian as narrow or wide as the sources' parts would come out with another variance.
 
@@ -71,24 +71,24 @@ def warn_of_coarse_steps(
         build: from a number of steps to times and the table of an uncomposed run (W = 1, churn as it is).
     """
     deviations = dict.fromkeys([extent.narrowest, *(v**0.5 for v in (min(extent.variances), max(extent.variances)))])
-    found = _worst(schedule, deviations, *build(steps))
-    if abs(found[1] - 1) <= _WRONG_VARIANCE:
+    steps = settings.steps
+    deviation, ratio = _worst(schedule, deviations, *build(steps))
+    if abs(ratio - 1) <= _WRONG_VARIANCE:
         return
-    enough = steps
-    for _ in range(_MOST_DOUBLINGS):
-        enough *= 2
-        if abs(_worst(schedule, deviations, *build(enough))[1] - 1) <= _WRONG_VARIANCE:
-            break
+    more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= _MOST_STEPS)
+    fine = (n for n in more if abs(_worst(schedule, deviations, *build(n))[1] - 1) <= _WRONG_VARIANCE)
+    enough = next(fine, None)
+    remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."
     warn(
         f"steps should be fine enough for every part of the target; with {steps} a Gaussian of deviation "
-        f"{found[0]:.2g} comes out with {found[1]:.3g} times its variance. Use steps={enough}."
+        f"{deviation:.2g} comes out with {ratio:.3g} times its variance. {remedy}"
     )
 
 
 def _worst(schedule: Schedule, deviations: Iterable[float], times: Tensor, table: Steps) -> tuple[float, float]:
     """Return the deviation whose Gaussian is sampled worst, and its variance over the right one."""
     ratios = {d: variance_ratio(schedule, d**2, times, table) for d in deviations}
-    return max(ratios.items(), key=lambda pair: abs(math.log(max(pair[1], 1e-300))))
+    return max(ratios.items(), key=lambda pair: abs(pair[1] - 1))
 
 
 def variance_ratio(schedule: Schedule, variance: float, times: Tensor, table: Steps) -> float:

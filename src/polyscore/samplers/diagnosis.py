@@ -1,7 +1,8 @@
 """What a finished run says about itself: findings that make it doubtful, and a summary in words.
 
-Four things are looked at, whatever K is: how few particles hold the weight, how few starting particles are left,
-whether one step decides, and whether the swarms agree on the evidence. A swarm's output is off by the covariance of its
+Of swarms of two particles or more: how few hold the weight, how few starting particles are left (of four or more),
+whether one step decides, and whether swarms agree on the evidence; of all runs: whether samples ran away, and whether
+the evidence is possible. A swarm's output is off by the covariance of its
 evidence estimate with what is measured, so in total variation by at most half the deviation of Z^ / Z: swarms that
 disagree are a bias, not only noise.
 """
@@ -101,7 +102,7 @@ def _of_swarms(run: Run, particles: int) -> str:
 def _of_evidence(run: Run) -> str:
     value, (low, high) = run.total_log_evidence, run.possible_log_evidence
     slack = _IMPOSSIBLE + 4 * run.log_evidence_error
-    if math.isnan(value) or low - slack <= value <= high + slack:
+    if math.isnan(value) or math.isnan(slack) or low - slack <= value <= high + slack:
         return ""
     rule = f"at least {low:g}" if value < low else f"at most {high:g}"
     return (
@@ -132,9 +133,8 @@ def summary(run: Run) -> str:
         lines.append(_swarm_line(run, particles))
     if not math.isnan(run.total_log_evidence):
         error = run.log_evidence_error
-        lines.append(
-            f"log Z = {run.total_log_evidence:.4g}" + (f" ± {error:.2g}" if math.isfinite(error) else "") + "."
-        )
+        doubt = f" ± {error:.2g}" if error == error else ", of one swarm"
+        lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}.")
     if run.clipped_fraction:
         lines.append(f"The clip changed {100 * run.clipped_fraction:.2g} % of the log-weight rates.")
     if run.reason:

@@ -33,7 +33,8 @@ class FeynmanKac(Sampler):
         move: how W enters the drift.
         ancestry: return every step's parents as `run.ancestry`, not only the starting ancestors.
         grid: "snr" (in log-SNR, denser where the sources' parts appear) or "equal" times.
-        integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM) or "euler".
+        integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM) or "euler", which the paper's move
+            takes in any case where W is not 1, and nothing where alpha(1) = 0: that is "frozen".
         quadrature: of g over a step: "noise" (products of noise linear in sigma^2), "trapezoid", or "right", its end.
         start: "matched" to the sources' means and covariances, or "noise", as if no signal were left.
     """

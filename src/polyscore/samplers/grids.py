@@ -19,8 +19,9 @@ from polyscore.algebra import Composition
 from polyscore.distributions.components import Components
 from polyscore.schedules import T_MAX, T_MIN, Schedule
 
-# Of standardised data: its own width, and features of a third of it.
-_UNKNOWN = (1.0, 0.1)
+# Assumed of learned sources, standardised data: variances of its own width and of features a third as wide; and the
+# deviation that shall be resolved, which sets the last noise to 0.001.
+_UNKNOWN_VARIANCES, _UNKNOWN_NARROWEST = (1.0, 0.1), 0.1
 _PURE = 150.0  # noise over signal at the start where alpha(1) = 0; VP's own is 152
 _RESOLVED = 0.01  # noise at the end over the narrowest part: it adds 1e-4 of that part's variance
 _MOST_VARIANCES = 64
@@ -58,7 +59,7 @@ def extent_of(q: Composition) -> Extent:
     members = {name: q.family.members[name] for name in q.conditions}
     parts = {name: part for name, member in members.items() if (part := _components(member)) is not None}
     known = len(parts) == len(members)
-    variances = {} if known else dict.fromkeys(_UNKNOWN)
+    variances = {} if known else dict.fromkeys(_UNKNOWN_VARIANCES)
     for part in parts.values():
         variances |= dict.fromkeys(_distinct(part.variances))
     precision = sum(
@@ -68,7 +69,7 @@ def extent_of(q: Composition) -> Extent:
     sizes = [max(part.means.abs().max().item(), part.variances.max().item() ** 0.5) for part in parts.values()]
     earliest = max(0.0 if name in parts else getattr(member, "earliest", T_MIN) for name, member in members.items())
     return Extent(
-        narrowest if known else min(narrowest, _UNKNOWN[-1]), max([*sizes, 0.0 if known else 1.0]),
+        narrowest if known else min(narrowest, _UNKNOWN_NARROWEST), max([*sizes, 0.0 if known else 1.0]),
         tuple(variances), earliest, known,
     )  # fmt: skip
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from polyscore.samplers.grids import Extent, TimeGrid, noise_to_signal
 from polyscore.schedules import Schedule
 
-# Noise over signal below which learned scores say nothing that their own error does not outweigh: half of all that a
-# constant error of the noise adds to log-weights would come from below.
+# Noise over signal below which learned scores say nothing that their own error does not outweigh: a fifth of all that a
+# constant error of the noise adds to log-weights would come from below, and next to nothing of what is to be corrected.
 _TRUSTED = 0.01
 
 
@@ -185,8 +185,8 @@ def noise_products(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadra
 
     With E = A + B sigma^2 the integral of (eta^2 / sigma^2) E is A * (change of log sigma^2 / alpha^2) + B * (integral
     of eta^2). A wrong noise leaves a constant E, counted exactly: the trapezoid would divide its square by the last
-    sigma^2. Exact scores leave E ~ sigma^2, for which this is a trapezoid. Of learned scores nothing is counted below
-    a hundredth of the noise-to-signal ratio: what is left to correct there is smaller than their errors.
+    sigma^2. Exact scores near the data leave E ~ sigma^2, which is exact as well. Of learned scores nothing is counted
+    below a noise-to-signal ratio of a hundredth: what is left to correct there is smaller than their errors.
     """
     t, s = grid.times[:-1], grid.times[1:]
     r, measure = _nodes(s, t)

@@ -28,7 +28,6 @@ from polyscore.samplers.moves import (
     multistep_steps,
 )
 from polyscore.samplers.starts import STARTS, Start
-from polyscore.schedules import Schedule
 from polyscore.smc import Resampler
 
 
@@ -97,6 +96,7 @@ class Plan:
     seed: int
     like: Tensor
     history: bool = True  # keep the ESS of every step and swarm
+    weighs_start: bool = False  # initial weights: the path's density over the start's
 
     @property
     def times(self) -> Tensor:
@@ -172,27 +172,36 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
     extent, schedule, total = extent_of(q), q.schedule, q.total
     grid = GRIDS[settings.grid](schedule, settings.steps, extent)
     begin = STARTS[settings.start](q, settings.move, grid.times[0])
-    matched, weighted = settings.start == "matched", settings.resampler is not None and q.is_closed_form
-    warn_of_signal(q, extent, grid.times[0], matched, weighted)
+    weighs_start = settings.start == "matched" and settings.resampler is not None and q.is_closed_form
+    warn_of_signal(q, extent, grid.times[0], begin, weighs_start)
     warn_of_rounding(extent, like.dtype)
-    warn_of_coarse_steps(schedule, extent, settings.steps, lambda steps: _uncomposed(schedule, settings, steps, extent))
-    steps = _steps(schedule, settings, grid, total)
+    if settings.order == 1:  # Heun's steps are no table, and its error is of second order
+        warn_of_coarse_steps(schedule, extent, settings, lambda steps: _uncomposed(q, settings, steps, extent))
+    steps = _steps(q, settings, grid, total)
     quadrature = QUADRATURES[settings.quadrature](schedule, grid, extent)
     rates = settings.move.rates(schedule, grid.times, total, math.prod(q.event))
-    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history)
+    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history,
+                weighs_start and not begin.exact)  # fmt: skip
 
 
-def _steps(schedule: Schedule, settings: Settings, grid: TimeGrid, total: float) -> Steps:
-    """Return the integrator's table; Euler steps cannot start where alpha(1) = 0, nor others take the paper's move."""
-    balanced = total == 1 or isinstance(settings.move, Balanced)
-    euler = settings.integrator == "euler" or settings.order == 2 or not balanced
-    if euler and not schedule.ends_in_pure_noise:
-        return euler_steps(schedule, grid, total, settings.churn, settings.move)
-    build = multistep_steps if settings.integrator == "multistep" else frozen_steps
-    return build(schedule, grid.times, total, settings.churn)
+def _integrator(q: Composition, settings: Settings) -> str:
+    """Return the one that serves: Euler cannot start where alpha(1) = 0, nor others take Heun or the paper's move."""
+    if q.schedule.ends_in_pure_noise:
+        return "frozen" if settings.integrator == "euler" else settings.integrator
+    balanced = q.total == 1 or isinstance(settings.move, Balanced)
+    return settings.integrator if balanced and settings.order == 1 else "euler"
 
 
-def _uncomposed(schedule: Schedule, settings: Settings, steps: int, extent: Extent) -> tuple[Tensor, Steps]:
-    """Return times and table of a run of one condition by itself."""
-    grid = GRIDS[settings.grid](schedule, steps, extent)
-    return grid.times, _steps(schedule, settings, grid, 1.0)
+def _steps(q: Composition, settings: Settings, grid: TimeGrid, total: float) -> Steps:
+    """Return the integrator's table for a composition of this W."""
+    name = _integrator(q, settings)
+    if name == "euler":
+        return euler_steps(q.schedule, grid, total, settings.churn, settings.move)
+    build = multistep_steps if name == "multistep" else frozen_steps
+    return build(q.schedule, grid.times, total, settings.churn)
+
+
+def _uncomposed(q: Composition, settings: Settings, steps: int, extent: Extent) -> tuple[Tensor, Steps]:
+    """Return times and table of a run of one condition by itself, by the steps that the run takes."""
+    grid = GRIDS[settings.grid](q.schedule, steps, extent)
+    return grid.times, _steps(q, settings, grid, 1.0)

@@ -119,7 +119,8 @@ class Run:
     @property
     def log_evidence_error(self) -> float:
         """Standard error of `total_log_evidence` from the swarms' disagreement; NaN for fewer than two swarms."""
-        return math.sqrt(max(0.0, 1 / self.evidence_share - 1) / len(self.log_evidence))
+        swarms, share = len(self.log_evidence), self.evidence_share
+        return math.sqrt(max(0.0, 1 / share - 1) / (swarms - 1)) if swarms > 1 and share == share else math.nan
 
     @property
     def evidence_share(self) -> float:

@@ -30,13 +30,15 @@ class Start:
     Attributes:
         mean: `(d,)` or a number.
         root: a number, `(d,)` or `(d, d)`: draws are mean + z root.
-        matched: whether all factors are Gaussians, so that this is the path itself.
+        informed: whether it knows the factors' means and covariances.
+        exact: whether it is the path itself: all factors are Gaussians.
     """
 
     mean: Tensor | float
     root: Tensor | float
     log_mass: float
-    matched: bool
+    informed: bool = False
+    exact: bool = False
 
     def draw(self, z: Tensor) -> Tensor:
         """Return points for standard normals `(..., *event)`."""
@@ -51,7 +53,7 @@ class Start:
         Its mean over draws is the path's mass, whatever is left of a mixture's signal at the first time.
         """
         root = torch.as_tensor(self.root, dtype=torch.float64)
-        log_det = root.log().sum() if root.ndim == 1 else root.diagonal().log().sum()
+        log_det = (root.diagonal() if root.ndim == 2 else root.expand(z.shape[-1])).log().sum()
         start = -0.5 * (z.double().square().sum(-1) + z.shape[-1] * math.log(2 * math.pi)) - log_det.to(z.device)
         return q.log_density(x.double(), time) - start
 
@@ -61,7 +63,7 @@ def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
     scale = q.schedule.sigma(time).item()
     variance = move.start_variance(q.total) * scale**2
     mass = log_start_mass(q.total, math.prod(q.event), scale**2)
-    return Start(0.0, math.sqrt(variance), mass, matched=False)
+    return Start(0.0, math.sqrt(variance), mass)
 
 
 def matched(q: Composition, move: Move, time: Tensor) -> Start:
@@ -78,7 +80,7 @@ def matched(q: Composition, move: Move, time: Tensor) -> Start:
         return pure_noise(q, move, time)
     mean, root, log_mass = product
     exact = all(isinstance(c := getattr(member, "components", None), Components) and c.count == 1 for member in members)
-    return Start(mean, root, log_mass, matched=exact)
+    return Start(mean, root, log_mass, informed=True, exact=exact)
 
 
 STARTS: dict[str, Callable[[Composition, Move, Tensor], Start]] = {"matched": matched, "noise": pure_noise}

@@ -47,7 +47,7 @@ def start(plan: Plan, first: int, stop: int) -> State:
     x = plan.start.draw(z)
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
     mass = plan.start.log_mass
-    if settings.start == "matched" and settings.resampler is not None and q.is_closed_form and not plan.start.matched:
+    if plan.weighs_start:
         weights, mass = plan.start.log_weights(q, z, x, plan.times[0].to(like.device)).to(weights), 0.0
     slots = torch.arange(settings.particles, device=like.device, dtype=torch.int32)
     own = slots.expand(x.shape[:2]).contiguous()
