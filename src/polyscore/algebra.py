@@ -50,7 +50,7 @@ from polyscore.errors import (
 from polyscore.expressions import SMALLEST, Exponents, parse_exponents, quoted, unknown_condition
 from polyscore.notices import warn
 from polyscore.outputs import check_model
-from polyscore.schedules import T_MAX, VP, Schedule
+from polyscore.schedules import T_MAX, VP, Schedule, check_consistent
 from polyscore.scores import combine, spread
 from polyscore.validity import Validity, composition_validity
 
@@ -109,6 +109,7 @@ class Family(Mapping[str, "Composition"]):
                 )
         self.members = dict(members)
         self.schedule = self._common_schedule(schedule)
+        check_consistent(self.schedule)
         self.event = self._common_event()
         self.units = self._common_units(units)
         self.names = () if variables is None else self._checked_names(variables)  # as given
@@ -199,8 +200,6 @@ class Family(Mapping[str, "Composition"]):
         return [module for module in found if isinstance(module, torch.nn.Module)]
 
     def _common_schedule(self, schedule: Schedule | None) -> Schedule:
-        if schedule is not None and not isinstance(schedule, Schedule):
-            raise CompositionError(f"schedule must be a Schedule, such as ps.VP(); got {str(schedule)[:100]!r}.")
         for name, member in self.members.items():
             own = getattr(member, "schedule", None)
             if own is None:
@@ -225,10 +224,10 @@ class Family(Mapping[str, "Composition"]):
 
     def _checked_names(self, variables: Sequence[str]) -> tuple[str, ...]:
         names, count = tuple(variables), math.prod(self.event)
-        good = not isinstance(variables, str) and all(isinstance(name, str) and name for name in names)
+        good = not isinstance(variables, str) and all(isinstance(n, str) and n and n.isprintable() for n in names)
         if not good or len(set(names)) != len(names) or len(names) != count:
             raise CompositionError(
-                f"variables must be {count} different names, one a coordinate; got {str(list(names))[:200]}. Name each."
+                f"variables must be {count} different names, one a coordinate; got {shorten(names)}. Name each."
             )
         return names
 
@@ -473,7 +472,9 @@ class Composition:
             raise CompositionError("a composition must have a factor; got exponents that all cancel.")
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise ArgumentError(f"x must be a tensor of floating-point numbers; got {kind}. Convert it: x.float().")
+            raise ArgumentError(
+                f"x must be a tensor of floating-point numbers; got {kind}. Convert it: torch.as_tensor(x).float()."
+            )
         if tuple(x.shape[x.ndim - len(self.event) :]) != tuple(self.event):
             raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}. Reshape it.")
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from polyscore.errors import ExpressionError, ReadOnlyError, listed, nearest, require, shorten
+from polyscore.errors import ExpressionError, ReadOnlyError, cut, listed, nearest, require, shorten
 
 LENGTH, DEPTH = 100_000, 100
 SMALLEST = 1e-12  # an exponent below this has cancelled up to rounding
@@ -163,7 +163,11 @@ class _Parser:
                 raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
             return inner
         if token.kind not in ("name", "quoted"):
-            raise self._fail(f"expected a condition; got {shorten(token.text or 'the end', 60)}.", token.position)
+            hint = f' A condition of that name stands in double quotes: "{cut(token.text, 60)}".'
+            known = token.text in self.conditions
+            raise self._fail(
+                f"expected a condition; got {shorten(token.text or 'the end', 60)}.{hint * known}", token.position
+            )
         name = token.text.strip('"')
         if name not in self.conditions:
             raise self._fail(unknown_condition(name, self.conditions), token.position)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from polyscore.errors import OutputError
@@ -84,6 +87,37 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep others from writing what belongs to `path`, or say that one does; the lock ends with the process."""
+    lock, new = path.parent / f".{path.name}.lock", not path.parent.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise OutputError(
+            f"an output path must be writable; got {str(path)!r} ({error.strerror}). Choose another."
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            yield  # a file system without locks: one is its own keeper there
+            return
+        raise OutputError(
+            f"one process may write {str(path)!r} at a time; another does. Wait for it, or choose another place."
+        ) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.unlink()
+            if new:
+                path.parent.rmdir()  # where nothing came of it
+        os.close(handle)
 
 
 def write_bytes(path: Path | str, content: bytes) -> Path:

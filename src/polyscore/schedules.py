@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -204,6 +205,32 @@ class LinearFlow(Schedule):
 
     def diffusion(self, t: Tensor) -> Tensor:
         return (2 * t / (1 - t)).sqrt()
+
+
+def check_consistent(schedule: Schedule) -> None:
+    """Raise `ArgumentError` where a schedule's marginal and its SDE are not one: (alpha, sigma) and (drift, diffusion).
+
+    alpha' = drift alpha and (sigma^2)' = 2 drift sigma^2 + diffusion^2, by central differences at a few times. Those of
+    this module are tested once for all.
+    """
+    if type(schedule) in _KINDS.values():
+        return
+    t = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
+    step = 1e-5
+
+    def slope(f: Callable[[Tensor], Tensor]) -> Tensor:
+        return (f(t + step) - f(t - step)) / (2 * step)
+
+    drift, sigma2 = schedule.drift(t), schedule.sigma(t) ** 2
+    pairs = {
+        "drift": (drift, slope(schedule.alpha) / schedule.alpha(t)),
+        "diffusion^2": (schedule.diffusion(t) ** 2, slope(lambda r: schedule.sigma(r) ** 2) - 2 * drift * sigma2),
+    }
+    for name, (given, implied) in pairs.items():
+        good = torch.isclose(given.double(), implied.double(), rtol=1e-2, atol=1e-6)
+        require(good.all(), f"{name} of {type(schedule).__name__}", "follow from its alpha and sigma",
+                f"{given.tolist()} at t = {t.tolist()}, where they give {[float(f'{v:.4g}') for v in implied]}",
+                "drift = alpha' / alpha, diffusion^2 = (sigma^2)' - 2 drift sigma^2.")  # fmt: skip
 
 
 _KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (VP, DDPM, Cosine, LinearFlow)}

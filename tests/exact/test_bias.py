@@ -26,6 +26,7 @@ def error(q: ps.Composition, samples) -> float:
 
 
 @nonfactorized
+@pytest.mark.filterwarnings("ignore:K should be large", "ignore:swarms should")  # that is what is measured here
 def test_bias_falls_with_particles(q):
     """Relative error of the covariance at K = 1, 4, 16, of 12,000, 12,000 and 6000 samples, whose noise is about 2 %.
 

@@ -72,10 +72,20 @@ def test_an_energy_model_can_be_sampled_and_its_samples_trained_on():
     assert samples.isfinite().all()
 
 
-def test_a_mixture_that_dwarfs_the_noise_is_warned_of():
-    p = ps.Family({"a": ps.Mixture([[1000.0, 0.0], [-1000.0, 0.0]], 1.0)})
+def test_a_mixture_that_dwarfs_the_noise_starts_where_its_parts_are():
+    """Parts at +-1000, weights 0.3 and 0.7: 6.6 deviations of signal are left at t = 1. Five standard errors."""
+    p = ps.Family({"a": ps.Mixture([[1000.0, 0.0], [-1000.0, 0.0]], 1.0, [0.3, 0.7])})
+    for sampler in (ps.Denoise(), ps.FeynmanKac(4)):
+        samples = sampler.sample(p["a"], 2000, dtype=torch.float64).samples
+        right = samples[samples[:, 0] > 0]
+        assert len(right) / 2000 == pytest.approx(0.3, abs=5 * (0.21 / 2000) ** 0.5)
+        assert right[:, 0].mean().item() == pytest.approx(1000, abs=5 / len(right) ** 0.5)
+
+
+def test_learned_scores_under_a_schedule_that_keeps_signal_are_warned_of():
+    p = ps.Family({"a": ps.Learned(lambda x, t: x, (2,), ps.VP(0.1, 4))})
     with pytest.warns(DegeneracyWarning, match="Standardise"):
-        ps.Denoise(steps=20).sample(p["a"], 10)
+        ps.Denoise().sample(p["a"], 10)
 
 
 def test_a_gaussian_that_dwarfs_the_noise_starts_where_it_is():

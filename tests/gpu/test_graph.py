@@ -22,7 +22,7 @@ from training.networks import families
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:weight should", "ignore:swarms should", "ignore:log Z"),
+    pytest.mark.filterwarnings("ignore:weight should", "ignore:swarms should", "ignore:log Z", "ignore:K should"),
 ]
 
 if not torch.cuda.is_available():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -86,8 +87,8 @@ def test_odd_points_and_names_are_drawn() -> None:
         for draw in (plots.scatter, plots.density):
             assert draw(points)._repr_png_()
     assert abs(np.diff(plots.scatter(far).axes[0].get_xlim())[0]) < 20  # one far point does not shrink the rest
-    names = ["$x^$", "a\x1b[31m\nb"]
-    run, _ = run_of(2, names)
+    run, _ = run_of(2, ["$x^$", "y"])
+    run = dataclasses.replace(run, variables=("$x^$", "a\x1b[31m\nb"))
     figure = plots.scatter({"50 $ and $": run}, title="cost $5 $")
     assert figure._repr_png_() and "\x1b" not in figure.axes[0].get_ylabel()
     assert plots.density(run)._repr_png_()

@@ -19,7 +19,7 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     assert fixed < 0.35 < 0.4 < naive
     estimate, true = map(float, lines[4].split())
     assert abs(estimate - true) < 0.1
-    assert "Nothing speaks against it." in lines
+    assert any(line.startswith("Nothing speaks against it") for line in lines)
     learned = [float(line.rsplit(" ", 1)[1]) for line in lines[-2:]]
     assert learned[0] > 0.8 > 0.6 > learned[1]  # over six other seeds: 0.94 to 1.23, and 0.22 to 0.50
     assert (tmp_path / "runs" / "family.safetensors").exists()

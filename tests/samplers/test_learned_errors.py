@@ -37,8 +37,8 @@ def log_z(sampler: ps.FeynmanKac, q: ps.Composition) -> float:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_constant_error_of_the_noise_does_not_grow_with_coarse_steps(name):
     """The truth is 0; with an error e = 0.1 the weights' own integral is 2 e^2 times the range of log(sigma / alpha),
-    0.19, and cross terms lower it to 0.1. Between 50 and 400 steps it moves by less than 0.04: four of the estimates' own
-    errors, 1 in 10^4."""
+    0.19, and cross terms lower it to 0.1. Between 50 and 300 steps it moves by less than 0.04: four of the estimates'
+    own errors, 1 in 10^4."""
     q = wrong(0.1, SCHEDULES[name])
     found = [log_z(ps.FeynmanKac(8, steps), q) for steps in (50, 100, 300)]
     assert max(map(abs, found)) < 0.35

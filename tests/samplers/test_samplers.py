@@ -14,7 +14,7 @@ from polyscore.errors import DegeneracyWarning
 from polyscore.samplers.moves import Paper
 
 # With six particles and twenty steps weights degenerate here and there; what that looks like is tested at the end.
-pytestmark = pytest.mark.filterwarnings("ignore:weight should be shared", "ignore:swarms should")
+pytestmark = pytest.mark.filterwarnings("ignore:weight should", "ignore:swarms should", "ignore:K should be large")
 
 SAMPLERS = {
     "sde": ps.Denoise(steps=20),
@@ -421,6 +421,7 @@ def outward(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return torch.where(x.norm(dim=-1, keepdim=True) < 3.5, -x, 4 * x)
 
 
+@pytest.mark.filterwarnings("ignore:learned scores should be of data")
 def test_samples_that_run_away_are_warned_of():
     q = ps.Family({"a": ps.Learned(outward, (2,), ps.VP(), "score")})["a"]
     with pytest.warns(DegeneracyWarning, match=r"\d of 2000 are over 30 times as far from the middle"):

@@ -39,8 +39,11 @@ class _Program(typer.Typer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with show.streams():
-            with show.clean():
-                show.check_options(sys.argv[1:])
+            try:
+                with show.clean():
+                    show.check_options(sys.argv[1:])
+            except typer.Exit as stop:  # outside of the program itself nobody else catches it
+                raise SystemExit(stop.exit_code) from None
             return super().__call__(*args, **kwargs)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
@@ -55,6 +56,7 @@ def command(
     `polyscore sample RUN "drugA * drugB / control" -o out.csv`
     """
     with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
+        from polyscore.files import held
         from polyscore.training import Recipe
         from polyscore.training.families import MODEL
         from polyscore.training.tables import table_of
@@ -67,16 +69,17 @@ def command(
         data = table_of(table, condition_column, names)
         options: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
         try:
-            family = train(
-                data, out, force, seconds=seconds, **options,
-                progress=lambda step, steps, loss: report(step, steps, f"training, loss {loss:.3f}"),
-            )  # fmt: skip
+            with held(out / MODEL):
+                family = train(
+                    data, out, force, seconds=seconds, **options,
+                    progress=lambda step, steps, loss: report(step, steps, f"training, loss {loss:.3f}"),
+                )  # fmt: skip
+                path = family.save(out / MODEL)
         except KeyboardInterrupt:
             show.stderr().print(
                 f"stopped; {out} holds the training so far, and the same command goes on.", markup=False
             )
             raise typer.Exit(130) from None
-        path = family.save(out / MODEL)
         summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
     if as_json:
         show.write_json(summary)
@@ -141,12 +144,22 @@ def _show(summary: dict[str, Any], out: Path) -> None:
         "left out": _few(summary["left_out"]) or "nothing",
         "steps": str(done) if done == steps else f"{done} of {steps}; the same command goes on",
         "wrote": ", ".join(summary["files"]),
-        "next": f'polyscore sample {out} "A * B / control" -o samples.csv',
+        "next": f"polyscore sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
     }
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
-        grid.add_row(Text(name, style="bold"), Text(text))
+        grid.add_row(Text(name, style="bold"), visible(text))
     show.stdout().print(grid, soft_wrap=True)
+
+
+def example_of(conditions: list[str]) -> str:
+    """An expression over a family's own conditions: two others over the base, or what there is."""
+    from polyscore.algebra import BASES
+    from polyscore.expressions import quoted
+
+    base = next((name for name in conditions if name.strip().lower() in BASES), conditions[-1])
+    others = [quoted(name) for name in conditions if name != base][:2]
+    return " * ".join(others or [quoted(base)]) + (f" / {quoted(base)}" if len(others) > 1 else "")
 
 
 def _few(names: list[str]) -> str:

@@ -103,6 +103,7 @@ def run(
         require(seconds is None or 0 < seconds < float("inf"), "--seconds", "be positive and finite", seconds)
         require(networks is None or networks >= 1, "--networks", "be at least 1", networks)
         require(gpus is None or gpus < float("inf"), "--gpus", "be a finite number", gpus)
+        require(workers is None or workers >= 1, "--workers", "be at least 1", workers)
         require(workers is None or engine != "local" or workers <= 256, "--workers",
                 "be at most 256 on one machine", workers, "Use --engine ray or submitit for more.")  # fmt: skip
         given = {"address": address, "gpus": gpus, "partition": partition, "minutes": minutes}

@@ -163,6 +163,8 @@ def _refuse(given: dict[str, Any], mode: str, allowed: tuple[str, ...]) -> None:
 
 def summarise(q: Composition, run: Run) -> dict[str, Any]:
     """Return what a reader needs to judge a run, JSON-ready."""
+    from polyscore.samplers.diagnosis import verdict
+
     particles = run.log_weights.shape[1]
     lowest, ancestors = run.lowest_ess.float(), run.unique_ancestors.float()
     return {
@@ -178,6 +180,7 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
         "log_evidence_error": run.log_evidence_error,
         "evidence_share": run.evidence_share,
         "findings": run.findings,
+        "verdict": verdict(run),
         "exact_log_evidence": _exact_evidence(q),
         "mean": run.samples.double().flatten(1).mean(0).tolist(),
         "std": run.samples.double().flatten(1).std(0).tolist() if len(run.samples) > 1 else None,
@@ -205,9 +208,7 @@ def _verdict(summary: dict[str, Any]) -> str:
     count = len(summary["findings"])
     if count:
         return f"{count} finding{'s' * (count > 1)} speak{'s' * (count == 1)} against this result: see the warnings"
-    if summary["particles"] == 1:
-        return "no weights, so nothing is known of the error of adding scores: compare with -K 16"
-    return "nothing speaks against it; compare another -K and --seed before you believe it"
+    return str(summary["verdict"])
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -65,7 +65,7 @@ class ProtocolSpec(_Model):
     corrected: bool = Protocol.corrected
     churn: Annotated[float, Field(ge=0, le=100), Number] = Protocol.churn
     reference: Literal["paper", "exact"] = "paper"
-    projections: Count = Protocol.projections
+    projections: Annotated[int, Field(ge=1, le=1_000_000), Number] = Protocol.projections
     precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
     train_steps: Annotated[int, Field(ge=1, le=100_000_000), Number] = Protocol.train_steps
     batch: Annotated[int, Field(ge=3), Number] = Protocol.batch

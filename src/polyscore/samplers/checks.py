@@ -33,22 +33,16 @@ def check_end(q: Composition, move: Move) -> None:
             "Leave move= at its default.")  # fmt: skip
 
 
-def warn_of_signal(q: Composition, extent: Extent, time: Tensor, start: Start, weighted: bool) -> None:
-    """Warn where particles start from noise although the sources' signal is not gone.
-
-    Args:
-        start: one that is informed leaves only a mixture's shape out.
-        weighted: initial weights make up for that too.
-    """
-    if start.informed and (weighted or start.exact):
+def warn_of_signal(q: Composition, extent: Extent, time: Tensor, start: Start) -> None:
+    """Warn where particles start from noise although the sources' signal is not gone."""
+    if start.exact:
         return
     noise = q.schedule.sigma(time).item()
     left = q.schedule.alpha(time).item() * (extent.size if extent.known else 1.0) / noise
     if left > (0.5 if extent.known else _SIGNAL):
         warn(
             f"the schedule should end in noise; {q.schedule} leaves {left:.2g} deviations of the signal at its noisy "
-            "end, which the start ignores. Standardise the data, raise the schedule's last beta, or correct with "
-            "FeynmanKac and exact sources."
+            "end, more than the start can know. Standardise the data, or raise the schedule's last beta."
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -22,20 +23,19 @@ _FEWEST = 20  # swarms below which shares among them say nothing
 _ALONE = 0.05  # share of the way from 1 to K below which single particles hold the weight
 _DECIDES = 0.5  # share of all loss of log ESS in one step, and nats of it, beyond which that step decides
 _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in total variation is then up to 0.76
+_MOVED = 0.05  # deviations by which evidence may move a mean or a width
+_UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
+_OUTSIDE = 10  # deviations of the training data that are out of any question
 _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
 
 
 def findings(run: Run) -> list[str]:
-    """Return a sentence for everything that makes the run doubtful."""
+    """Return a sentence for everything about a result that makes it doubtful."""
     particles = run.log_weights.shape[1]
-    found = [_of_strays(run)]
+    found = [_of_strays(run), _of_reach(run), _of_width(run)]
     if particles > 1:
-        found += [
-            _of_weights(run, particles),
-            _of_ancestors(run, particles),
-            _of_steps(run),
-            _of_swarms(run, particles),
-        ]
+        found += [_of_weights(run, particles), _of_ancestors(run, particles), _of_steps(run)]
+        found += [_of_swarms(run, particles), _of_shift(run, particles)]
     return [sentence for sentence in [*found, _of_evidence(run)] if sentence]
 
 
@@ -56,6 +56,54 @@ def _of_strays(run: Run) -> str:
     )
 
 
+def _of_reach(run: Run) -> str:
+    if not run.reach > _OUTSIDE:
+        return ""
+    return (
+        f"samples should lie where the data were; half of them are {run.reach:.3g} deviations of the training data "
+        "away, or more, in some variable. Train for longer, or look at each condition by itself first."
+    )
+
+
+def _of_width(run: Run) -> str:
+    least, most = _UNIT
+    if run.arithmetic == "closed form" or not (run.width < least or run.width > most) or len(run.samples) < _FEWEST:
+        return ""
+    return (
+        f"learned scores should be of data about 1 wide, for which noise and steps are chosen; these samples are "
+        f"{run.width:.2g} wide. Standardise the data, or name its units: Family(members, units=(shift, scale))."
+    )
+
+
+def _of_shift(run: Run, particles: int) -> str:
+    """Compare plain and evidence-weighted moments: a swarm's output is off by the covariance with its evidence."""
+    moved, error = shift(run)
+    if len(run.samples) < 5 * _FEWEST or not moved > max(_MOVED, 5 * error):
+        return ""
+    return (
+        "K should be large enough for swarms to count alike; weighted by their evidence, the samples' mean or width "
+        f"would be {moved:.2g} deviations elsewhere: a bias of about that size is left by K = {particles}. Use "
+        f"{4 * particles} particles, or weight samples by exp(run.log_evidence)."
+    )
+
+
+def shift(run: Run) -> tuple[float, float]:
+    """Return by how many deviations a coordinate's mean or deviation moves when swarms count by their evidence.
+
+    And the standard error of that difference; the largest over coordinates and the two moments, by the first.
+    """
+    x = run.samples.double().flatten(1)
+    shares = torch.softmax(run.log_evidence.double(), 0)[:, None]
+    spare = shares - 1 / len(x)
+    deviation = x.std(0, correction=0).clamp_min(torch.finfo(torch.float64).tiny)
+    z = (x - x.mean(0)) / deviation
+    features = torch.cat([z, 0.5 * z.square()], dim=1)
+    moved = (spare * features).sum(0)
+    error = (spare * (features - (shares * features).sum(0))).square().sum(0).sqrt()
+    worst = int((moved.abs() - 5 * error).argmax())
+    return moved[worst].abs().item(), error[worst].item()
+
+
 def _of_weights(run: Run, particles: int) -> str:
     lowest = run.lowest_ess.float().median().item()
     if lowest >= 1 + min(0.5, _ALONE * (particles - 1)):
@@ -68,7 +116,7 @@ def _of_weights(run: Run, particles: int) -> str:
 
 def _of_ancestors(run: Run, particles: int) -> str:
     alone = (run.unique_ancestors == 1).float().mean().item()
-    if particles < 4 or alone < 0.9:
+    if particles < 4 or alone < 0.5:
         return ""
     return (
         f"swarms should keep several of their {particles} starting particles; {100 * alone:.0f} % descend from one. "
@@ -134,14 +182,25 @@ def summary(run: Run) -> str:
     if not math.isnan(run.total_log_evidence):
         error = run.log_evidence_error
         doubt = f" ± {error:.2g}" if error == error else ", of one swarm"
-        lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}.")
+        learned = (
+            "" if run.arithmetic == "closed form" else " (the error among swarms; that of the models is not in it)"
+        )
+        lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
     if run.clipped_fraction:
         lines.append(f"The clip changed {100 * run.clipped_fraction:.2g} % of the log-weight rates.")
     if run.reason:
         lines.append(run.reason)
     found = run.findings
-    lines += [f"- {finding}" for finding in found] or ["Nothing speaks against it."]
+    lines += [f"- {finding}" for finding in found] or [verdict(run)]
     return "\n".join(lines)
+
+
+def verdict(run: Run) -> str:
+    """What can be said where nothing was found."""
+    composed = " * " in run.composition or "^" in run.composition
+    if run.log_weights.shape[1] == 1 and composed:
+        return "Without weights nothing is known of the error of adding scores: compare with FeynmanKac(16)."
+    return "Nothing speaks against it; compare another K and seed before you believe it."
 
 
 def _swarm_line(run: Run, particles: int) -> str:

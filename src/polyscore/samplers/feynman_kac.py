@@ -57,7 +57,8 @@ class FeynmanKac(Sampler):
         check_common(self.steps, self.churn, self.move, self.grid, self.integrator, self.start)
         require(is_count(self.particles), "particles (K)",
                 "be a whole number of at least 1", self.particles)  # fmt: skip
-        require(self.clip is None or (is_number(self.clip) and self.clip > 0), "clip", "be positive or None", self.clip)
+        require(self.clip is None or (is_number(self.clip) and 0 < self.clip < 1e30), "clip",
+                "be positive and below 10^30, or None", self.clip)  # fmt: skip
         require(is_number(self.threshold) and 0 <= self.threshold <= 1, "threshold", "be a share of K in [0, 1]",
                 self.threshold)  # fmt: skip
         require(self.window is None or _is_window(self.window), "window",

@@ -77,15 +77,13 @@ def run(
     like = torch.empty(0, dtype=dtype, device=check_device(device or q.family.device))
     keep = n * settings.steps <= _MOST_HISTORY if history is None else bool(history)
     require_room(q, settings.particles, settings.steps, n, keep and settings.particles > 1, like)
-    with torch.no_grad(), _no_autocast():
+    with torch.no_grad(), _no_autocast(), torch.device("cpu"):  # whatever default device the caller has
         plan = make_plan(q, settings, seed, like, keep)
         workers = _workers(plan, n)
         chunk = _chunk_swarms(plan, max_particles, n, workers)
         result = _run_halving(plan, n, chunk, progress, workers)
     bounds = possible_log_evidence(list(q.exponents.values()))
-    result = replace(result, sampler=sampler, composition=repr(q), possible_log_evidence=bounds)
-    result.warn_if_degenerate()
-    return result
+    return replace(result, sampler=sampler, composition=repr(q), possible_log_evidence=bounds)
 
 
 @contextlib.contextmanager
@@ -114,7 +112,7 @@ def _chunk_swarms(plan: Plan, max_particles: int | None, n: int, workers: int) -
 def _free_numbers(plan: Plan) -> int:
     """Return how many numbers a chunk may hold: half of the free memory of a GPU, a fixed share of a host's."""
     if not plan.like.is_cuda:
-        return 1 << 28
+        return 1 << 25
     free, _ = torch.cuda.mem_get_info(plan.like.device)
     return free // (2 * plan.like.element_size())
 
@@ -167,7 +165,7 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
 
     def single_threaded(pair: tuple[int, int]) -> Run:
         torch.set_num_threads(1)
-        with torch.no_grad(), _no_autocast():
+        with torch.no_grad(), _no_autocast(), torch.device("cpu"):
             return _run_chunk(plan, *pair, counter)
 
     threads = torch.get_num_threads()
@@ -266,8 +264,11 @@ def _finish(plan: Plan, state: State, history: _History, first: int, stop: int) 
     final = weigh(state.log_weights)
     slot = invert(final.scaled.cumsum(-1), u)
     # In units of the data, Z gains the volume of one standardised unit to the power 1 - W.
-    evidence = state.log_evidence + final.log_mean + (1 - plan.q.total) * family.log_scale
-    particles = family.restore(state.x)
+    # So it does with alpha, where the last point is alpha x_0 and a little noise.
+    scale = family.log_scale - math.prod(plan.event) * math.log(plan.last_signal)
+    evidence = state.log_evidence + final.log_mean + (1 - plan.q.total) * scale
+    standard = state.x if plan.last_signal == 1 else state.x / plan.last_signal
+    particles = family.restore(standard)
     return Run(
         samples=particles.flatten(0, 1)[flat_rows(slot, settings.particles)],
         particles=particles,
@@ -281,6 +282,8 @@ def _finish(plan: Plan, state: State, history: _History, first: int, stop: int) 
         arithmetic=plan.field.arithmetic(state.log_weights.numel()),
         ancestry=history.ancestry,
         ess_history=history.ess,
+        reach=standard.flatten(0, 1).abs().median(0).values.max().item() if family.units is not None else math.nan,
+        width=standard.double().flatten(2).var((0, 1), correction=0).mean().sqrt().item(),
     )
 
 
@@ -299,5 +302,6 @@ def _join(parts: list[Run]) -> Run:
     along = ("samples", "particles", "log_weights", "log_evidence", "lowest_ess", "ancestors")
     joined = {name: cat(name) for name in along} | {name: cat(name, 1) for name in ("ancestry", "ess_history")}
     means = {name: mean(name) for name in ("mean_ess", "step_losses", "clipped_fraction")}
-    arithmetic = ", ".join(dict.fromkeys(part.arithmetic for part in parts))
-    return Run(**joined, **means, arithmetic=arithmetic)  # type: ignore[arg-type]
+    extremes = {name: max(getattr(part, name) for part in parts) for name in ("reach", "width")}
+    fields: dict[str, Any] = {**joined, **means, **extremes}
+    return Run(**fields, arithmetic=", ".join(dict.fromkeys(part.arithmetic for part in parts)))

@@ -27,7 +27,7 @@ from polyscore.samplers.moves import (
     frozen_steps,
     multistep_steps,
 )
-from polyscore.samplers.starts import STARTS, Start
+from polyscore.samplers.starts import STARTS, Start, pooled
 from polyscore.smc import Resampler
 
 
@@ -96,12 +96,19 @@ class Plan:
     seed: int
     like: Tensor
     history: bool = True  # keep the ESS of every step and swarm
-    weighs_start: bool = False  # initial weights: the path's density over the start's
 
     @property
     def times(self) -> Tensor:
         """The grid's times, `(steps + 1,)`."""
         return self.grid.times
+
+    @cached_property
+    def last_signal(self) -> float:
+        """alpha at the last time, by which points are divided at the end: parts may be wide against the last noise.
+
+        Equal times end at 0 in all but name, and hand out what they have.
+        """
+        return 1.0 if self.settings.grid == "equal" else self.q.schedule.alpha(self.times[-1]).item()
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -165,6 +172,8 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
     """Check that `q` can be sampled, and precompute what depends on time alone."""
     if not q.exponents:
         raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
+    largest = max(q.exponents.values(), key=abs)
+    require(abs(largest) <= 1e6, "exponents", "be at most 10^6 in size to be sampled", largest)
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
     q.validity().settle(repr(q))
@@ -172,16 +181,16 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
     extent, schedule, total = extent_of(q), q.schedule, q.total
     grid = GRIDS[settings.grid](schedule, settings.steps, extent)
     begin = STARTS[settings.start](q, settings.move, grid.times[0])
-    weighs_start = settings.start == "matched" and settings.resampler is not None and q.is_closed_form
-    warn_of_signal(q, extent, grid.times[0], begin, weighs_start)
+    if settings.start == "matched" and q.is_closed_form and not begin.exact:
+        begin = pooled(q, begin, grid.times[0], seed)
+    warn_of_signal(q, extent, grid.times[0], begin)
     warn_of_rounding(extent, like.dtype)
     if settings.order == 1:  # Heun's steps are no table, and its error is of second order
         warn_of_coarse_steps(schedule, extent, settings, lambda steps: _uncomposed(q, settings, steps, extent))
     steps = _steps(q, settings, grid, total)
     quadrature = QUADRATURES[settings.quadrature](schedule, grid, extent)
     rates = settings.move.rates(schedule, grid.times, total, math.prod(q.event))
-    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history,
-                weighs_start and not begin.exact)  # fmt: skip
+    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history)
 
 
 def _integrator(q: Composition, settings: Settings) -> str:

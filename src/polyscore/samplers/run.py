@@ -41,6 +41,9 @@ class Run:
         sampler, composition: what ran, as text.
         possible_log_evidence: the least and the largest log Z that any such composition can have.
         variables: names of the coordinates, where the family has them.
+        doubts: what was warned of before and while it ran.
+        width: deviation of the particles, averaged over coordinates, in the coordinates in which they were sampled.
+        reach: the largest median |x| of a coordinate, in deviations of the training data; NaN where these are unknown.
     """
 
     samples: Tensor
@@ -60,6 +63,9 @@ class Run:
     composition: str = ""
     possible_log_evidence: tuple[float, float] = (-math.inf, math.inf)
     variables: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    reach: float = math.nan
+    width: float = math.nan
 
     @property
     def ess(self) -> Tensor:
@@ -113,8 +119,7 @@ class Run:
     @property
     def total_log_evidence(self) -> float:
         """log of the mean evidence over swarms: the best single estimate of log Z."""
-        count = torch.tensor(float(len(self.log_evidence)))
-        return (torch.logsumexp(self.log_evidence.double(), 0) - count.log()).item()
+        return torch.logsumexp(self.log_evidence.double(), 0).item() - math.log(len(self.log_evidence))
 
     @property
     def log_evidence_error(self) -> float:
@@ -138,14 +143,14 @@ class Run:
 
     @property
     def findings(self) -> list[str]:
-        """What makes this result doubtful, a sentence each; none is good news."""
-        return diagnosis.findings(self)
+        """What makes this result doubtful, a sentence each: what was warned of on the way, and what came of it."""
+        return [*self.doubts, *diagnosis.findings(self)]
 
     def summary(self) -> str:
         """Return what happened, in words."""
         return diagnosis.summary(self)
 
     def warn_if_degenerate(self) -> None:
-        """Warn of every finding."""
-        for finding in self.findings:
+        """Warn of what came of it; what there was on the way has been warned of."""
+        for finding in diagnosis.findings(self):
             warn(finding)

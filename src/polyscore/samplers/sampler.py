@@ -9,6 +9,7 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.errors import is_count, is_number, require
+from polyscore.notices import recording
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.samplers.grids import GRIDS
@@ -62,20 +63,24 @@ class Sampler(ABC):
         """
         require(isinstance(q, Composition), "what is sampled",
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
-        seed, settings = as_seed(seed), self.settings(q)
-        q.family.check_dtype(dtype)
-        with reporting(progress, "sampling") as told:
-            result = run(
-                q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=told,
-                history=history, sampler=repr(self),
-            )  # fmt: skip
-        return dataclasses.replace(result, variables=q.family.names)
+        seed = as_seed(seed)
+        with recording() as doubts:
+            settings = self.settings(q)
+            q.family.check_dtype(dtype)
+            with reporting(progress, "sampling") as told:
+                result = run(
+                    q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=told,
+                    history=history, sampler=repr(self),
+                )  # fmt: skip
+        result = dataclasses.replace(result, variables=q.family.names, doubts=tuple(doubts))
+        result.warn_if_degenerate()
+        return result
 
 
 def check_common(steps: int, churn: float, move: Move, grid: str, integrator: str, start: str) -> None:
     """Check what every sampler takes."""
     require(is_count(steps), "steps", "be a whole number of at least 1", steps)
-    require(is_number(churn) and 0 <= churn < float("inf"), "churn", "be a number of at least 0 and finite", churn,
+    require(is_number(churn) and 0 <= churn <= 100, "churn", "be a number of at least 0, and at most 100", churn,
             "1 is the SDE, 0 the ODE.")  # fmt: skip
     require(isinstance(move, Move), "move", "be Balanced(), Paper() or Published()", move)
     for name, value, known in (

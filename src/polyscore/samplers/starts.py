@@ -1,13 +1,14 @@
 """Where particles start: a Gaussian for the path at the first time, with its mass.
 
 The path there is prod_a P_{a,t}^{w_a}. `matched` takes each closed-form factor as the Gaussian of its own mean and
-covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1),
-and off by the third moments of what is left of a mixture's signal otherwise. Learned factors count as pure noise.
+covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1).
+Where a mixture's signal is left, draws of it are weighed by the path itself (`pooled`). Learned factors count as noise.
 `noise` is N(0, sigma^2 I / W), as if no signal were left at all; the paper starts from N(0, I) whatever W is.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +19,12 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Distribution
 from polyscore.distributions.components import Components, weights_of
+from polyscore.rng import generator
 from polyscore.samplers.moves import Move
 
+# Draws in a pool, the effective ones it must have, how much wider half of them are; and the deviation of log-weights
+# below which a path counts as Gaussian.
+_POOL, _FEWEST_IN_POOL, _WIDER, _EQUAL = 1 << 16, 5000, 2.0, 0.03
 _MOST_FULL = 512  # beyond so many dimensions a mixture's covariance counts by its diagonal
 
 
@@ -31,6 +36,7 @@ class Start:
         mean: `(d,)` or a number.
         root: a number, `(d,)` or `(d, d)`: draws are mean + z root.
         informed: whether it knows the factors' means and covariances.
+        pool, shares: points of the path itself with their cumulative weights, where it is no Gaussian.
         exact: whether it is the path itself: all factors are Gaussians.
     """
 
@@ -39,23 +45,25 @@ class Start:
     log_mass: float
     informed: bool = False
     exact: bool = False
+    pool: Tensor | None = None
+    shares: Tensor | None = None
 
-    def draw(self, z: Tensor) -> Tensor:
-        """Return points for standard normals `(..., *event)`."""
+    def draw(self, z: Tensor, u: Tensor) -> Tensor:
+        """Return points for standard normals `(..., *event)` or, from a pool, for uniforms `(...)`."""
+        if self.pool is not None and self.shares is not None:
+            total = self.shares.to(u.device)
+            chosen = torch.searchsorted(total, (u.double() * total[-1]).flatten(), right=True).clamp_max(len(total) - 1)
+            return self.pool.to(z)[chosen].view_as(z)
         if isinstance(self.root, float):
             return z * self.root
         root, mean = self.root.to(z), torch.as_tensor(self.mean).to(z)
         return mean + (z * root if root.ndim == 1 else z @ root)
 
-    def log_weights(self, q: Composition, z: Tensor, x: Tensor, time: Tensor) -> Tensor:
-        """Return log of path over start at the draws x of normals z `(..., d)`, in float64; closed forms only.
-
-        Its mean over draws is the path's mass, whatever is left of a mixture's signal at the first time.
-        """
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Return the Gaussian's log-density at the point of normals z `(..., d)`, in float64."""
         root = torch.as_tensor(self.root, dtype=torch.float64)
         log_det = (root.diagonal() if root.ndim == 2 else root.expand(z.shape[-1])).log().sum()
-        start = -0.5 * (z.double().square().sum(-1) + z.shape[-1] * math.log(2 * math.pi)) - log_det.to(z.device)
-        return q.log_density(x.double(), time) - start
+        return _log_standard(z) - log_det
 
 
 def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
@@ -81,6 +89,40 @@ def matched(q: Composition, move: Move, time: Tensor) -> Start:
     mean, root, log_mass = product
     exact = all(isinstance(c := getattr(member, "components", None), Components) and c.count == 1 for member in members)
     return Start(mean, root, log_mass, informed=True, exact=exact)
+
+
+def pooled(q: Composition, start: Start, time: Tensor, seed: int) -> Start:
+    """Return a start from the path itself, where what is left of a mixture's signal makes it no Gaussian.
+
+    Many draws are weighed once by path over start, and every particle takes one of them by weight: weighing the few of
+    each swarm by themselves would lose rare parts. Half of the draws are wider, to reach far parts. Where the path is
+    the Gaussian but for its mass, that stays.
+    """
+    z = torch.randn(_POOL, q.event[0], generator=generator(seed, "start pool"), dtype=torch.float64)
+    z[::2] *= _WIDER
+    x = start.draw(z, z[:, 0])
+    gain = _log_path(q, x, time) - start.log_prob(z)
+    if gain[1::2].std().item() < _EQUAL:
+        mass = torch.logsumexp(gain[1::2], 0) - math.log(_POOL // 2)
+        return dataclasses.replace(start, log_mass=mass.item(), exact=start.informed)
+    wider = _log_standard(z / _WIDER) - z.shape[-1] * math.log(_WIDER)
+    log_weights = gain - torch.logaddexp(torch.zeros(()), wider - _log_standard(z)) + math.log(2)
+    weights = torch.softmax(log_weights, 0)
+    if 1 / weights.square().sum() < _FEWEST_IN_POOL:
+        return start
+    mass = torch.logsumexp(log_weights, 0) - math.log(_POOL)
+    return dataclasses.replace(start, log_mass=mass.item(), exact=True, pool=x, shares=weights.cumsum(0))
+
+
+def _log_standard(z: Tensor) -> Tensor:
+    return -0.5 * (z.double().square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+
+
+def _log_path(q: Composition, x: Tensor, time: Tensor) -> Tensor:
+    """Of the members themselves: the sampler's coordinates are theirs, whatever units the family has."""
+    alpha, sigma = q.schedule.alpha(time), q.schedule.sigma(time)
+    terms = [w * q.distribution(name).log_prob(x, alpha, sigma) for name, w in q.exponents.items()]
+    return torch.stack(terms).sum(0)
 
 
 STARTS: dict[str, Callable[[Composition, Move, Tensor], Start]] = {"matched": matched, "noise": pure_noise}

@@ -42,13 +42,12 @@ class State:
 
 def start(plan: Plan, first: int, stop: int) -> State:
     """Return the state at the first time: the start's Gaussian, with the mass of the path there as evidence."""
-    settings, q, like = plan.settings, plan.q, plan.like
+    settings, like = plan.settings, plan.like
     z = plan.stream("start", (settings.particles, *plan.event), first, stop, normal=True)(0)
-    x = plan.start.draw(z)
+    u = plan.stream("start pool", (settings.particles,), first, stop, normal=False)(0)
+    x = plan.start.draw(z, u)
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
     mass = plan.start.log_mass
-    if plan.weighs_start:
-        weights, mass = plan.start.log_weights(q, z, x, plan.times[0].to(like.device)).to(weights), 0.0
     slots = torch.arange(settings.particles, device=like.device, dtype=torch.int32)
     own = slots.expand(x.shape[:2]).contiguous()
     empty = State(

@@ -21,7 +21,8 @@ from polyscore.checkpoints import Checkpoint, with_suffix
 from polyscore.devices import check_device, without_autocast
 from polyscore.distributions.learned import Ensemble
 from polyscore.errors import PolyscoreError, is_count, is_number, require
-from polyscore.files import check_file
+from polyscore.files import check_file, held
+from polyscore.limits import show_bytes
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
@@ -144,8 +145,9 @@ def fit_many(
         _check_memory(pools, recipe, where)
         trainer = Trainer(pools, seeds, recipe, where)
         keeper = _Keeper(Path(checkpoint) if checkpoint else None, recipe, pools, seeds)
-        keeper.resume(trainer)
-        _train(trainer, keeper, _Pace(checkpoint_every, checkpoint_seconds, seconds), report)
+        with held(keeper.path) if keeper.path else nullcontext():
+            keeper.resume(trainer)
+            _train(trainer, keeper, _Pace(checkpoint_every, checkpoint_seconds, seconds), report)
         return _families(trainer, pools)
 
 
@@ -158,8 +160,8 @@ def _check_memory(pools: Pools, recipe: Recipe, device: torch.device) -> None:
     batch = recipe.batch * (2 * recipe.depth * recipe.width + PAGE * (pools.dim + 2))
     needed = 4 * models * (conditions if separate else 1) * (4 * weights + batch)
     there = _memory(device)
-    require(needed < there, "a training", f"fit into the {there / 1e9:.3g} GB of {device}",
-            f"{needed / 1e9:.3g} GB of networks and batches", "Lower width, depth, batch or members.")  # fmt: skip
+    require(needed < there, "a training", f"fit into the {show_bytes(there)} of {device}",
+            f"{show_bytes(needed)} of networks and batches", "Lower width, depth, batch or members.")  # fmt: skip
 
 
 def _memory(device: torch.device) -> int:

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import NAME_LENGTH, ArgumentError, PolyscoreError, require, shorten
+from polyscore.limits import require_memory
 from polyscore.notices import warn
 from polyscore.training.pools import is_frame
 
@@ -137,7 +139,14 @@ def _parquet(path: Path) -> Any:
     import pandas as pd
 
     try:
+        import pyarrow.parquet as pq
+
+        about = pq.read_metadata(path)
+        require_memory(8 * about.num_rows * about.num_columns, f"{about.num_rows} rows of {about.num_columns} columns",
+                       "Choose fewer rows.")  # fmt: skip
         return pd.read_parquet(path)
+    except PolyscoreError:
+        raise
     except Exception as error:  # whatever pyarrow's reader raises for a damaged file
         raise TableError(f"{path.name} must be a parquet file; got {str(error)[:200]!r}. Export it again.") from error
 
@@ -286,8 +295,14 @@ def _chosen(names: list[str], condition: str, columns: Sequence[str] | None, sou
     """Return where the condition and the candidates for variables are."""
     require(columns is None or not isinstance(columns, str), "columns", "be a list of names", repr(columns))
     used = [condition, *(columns if columns is not None else names)]
+    counts = Counter(names)
     for name in dict.fromkeys(map(str, used)):
-        count = names.count(name)
+        count = counts[name]
+        if not name.isprintable() or len(name) > NAME_LENGTH:
+            raise TableError(
+                f"{source} must have column names of printable text, at most {NAME_LENGTH} characters; got "
+                f"{shorten(name)}. Rename it, or choose columns."
+            )
         if count == 0:
             shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
             raise TableError(f"{source} must have a column {name!r}; got {shown}. Check its spelling.")
