@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from polyscore.errors import PolyscoreError, PolyscoreWarning, shorten, visible
+from polyscore.errors import ArgumentError, PolyscoreError, PolyscoreWarning, shorten, visible
 from polyscore.progress import silenced
 
 Report = Callable[[int, int, str], None]
