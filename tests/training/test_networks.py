@@ -21,7 +21,7 @@ shared_and_separate = pytest.mark.parametrize("shared", [True, False], ids=["sha
 
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:weight should be shared", "ignore:swarms should", "ignore:log Z of such"
+    "ignore:weight should be shared", "ignore:swarms should", "ignore:log Z", "ignore:K should"
 )
 
 

@@ -65,7 +65,7 @@ class ProtocolSpec(_Model):
     corrected: bool = Protocol.corrected
     churn: Annotated[float, Field(ge=0, le=100), Number] = Protocol.churn
     reference: Literal["paper", "exact"] = "paper"
-    projections: Annotated[int, Field(ge=1, le=1_000_000), Number] = Protocol.projections
+    projections: Count = Protocol.projections
     precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
     train_steps: Annotated[int, Field(ge=1, le=100_000_000), Number] = Protocol.train_steps
     batch: Annotated[int, Field(ge=3), Number] = Protocol.batch
@@ -147,7 +147,7 @@ def check_size(experiment: Experiment) -> None:
     needed = {
         f"a swarm of K = {most} particles": 64 * most,
         f"{p.swarms} swarms": 64 * p.swarms,
-        f"{p.projections} projections": 16 * p.projections,
+        f"{p.projections} projections": 64 * p.projections,
         f"{size} training points a condition": 24 * size,
         f"a network of width {p.width} and depth {p.depth}": 16 * p.depth * p.width**2 if size else 0,
         f"a batch of {p.batch} through width {p.width} and depth {p.depth}": 4

@@ -52,7 +52,7 @@ class Recipe:
             object.__setattr__(self, name, int(value))
         require(isinstance(self.schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(self.schedule))
         rate, ema = self.learning_rate, self.ema
-        require(is_number(rate) and 0 < rate < 1e6, "learning_rate", "be positive, and below 10^6", rate)
+        require(is_number(rate) and 0 < rate < 1e300, "learning_rate", "be positive, and below 10^300", rate)
         require(
             ema is None or (is_number(ema) and 0 < ema < 1), "ema", "be a decay in (0, 1), or None", repr(ema)[:100]
         )
