@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import polyscore as ps
 from cases import gaussian_family
 from polyscore.cli import app
+from polyscore.cli.fit import example_of
 from polyscore.errors import ArgumentError, DegeneracyWarning, OutputError, PolyscoreError
 from polyscore.files import held
 
@@ -42,8 +43,10 @@ def test_two_fits_cannot_share_a_folder(tmp_path):
 
 def test_the_next_command_is_one_that_works(tmp_path):
     out = tmp_path / "RUN"
-    done = run("fit", table(tmp_path), "-c", "c", "-o", out, *TINY)
-    assert "'a'" in done.output or "'a * b'" in done.output or "'a / b'" in done.output
+    run("fit", table(tmp_path), "-c", "c", "-o", out, *TINY)
+    done = run("sample", out, example_of(["a", "b"]), "-n", 4, "-K", 1, "--steps", 5, "-o", tmp_path / "s.csv")
+    assert done.exit_code == 0, done.output
+    assert example_of(["drug A", "B", "ctrl", "C"]) == '"drug A" * B / ctrl'
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;owned\x07x", "a\u202eb", "y" * 500])
