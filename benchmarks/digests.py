@@ -1,4 +1,4 @@
-"""Digests of samples, trainings, targets and evidence on a CPU, one thread: whether a change of the code changed a result.
+"""Digests of samples, trainings, targets and evidence on a CPU, one thread: did a change of the code change a result?
 
     python benchmarks/digests.py            # compare with results/digests.json, case by case
     python benchmarks/digests.py --write    # compute them anew, with the commit that makes the difference
@@ -87,7 +87,7 @@ SAMPLERS: dict[str, ps.Denoise | ps.FeynmanKac] = {
     "published": ps.FeynmanKac.published(4, steps=60),
     "of 0.2.0": ps.FeynmanKac(4, 50, grid="equal", integrator="euler", quadrature="trapezoid", start="noise"),
     "clip, threshold, residual": ps.FeynmanKac(8, 30, clip=5.0, threshold=0.5, resampling="residual", ancestry=True),
-    "window, multinomial, frozen": ps.FeynmanKac(4, 30, window=(0.2, 0.8), resampling="multinomial", integrator="frozen"),
+    "window, frozen": ps.FeynmanKac(4, 30, window=(0.2, 0.8), resampling="multinomial", integrator="frozen"),
     "stratified, churn": ps.FeynmanKac(4, 30, churn=0.5, resampling="stratified", start="noise"),
     "SDE": ps.Denoise(30), "ODE": ps.Denoise(30, churn=0.0), "Heun": ps.Denoise(30, churn=0.0, order=2),
 }  # fmt: skip

@@ -12,8 +12,8 @@ import torch
 from kernels import network
 from triton.testing import do_bench
 
-from polyscore.nn.kernels.fused import DEPTH, HopperNetwork
-from polyscore.nn.kernels.mlp import FusedNetwork
+from polyscore.nn.fast.hopper import DEPTH, HopperNetwork
+from polyscore.nn.fast.layered import FusedNetwork
 from polyscore.nn.mlp import ScoreNetwork
 
 

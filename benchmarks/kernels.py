@@ -10,7 +10,7 @@ import sys
 import torch
 from triton.testing import do_bench
 
-from polyscore.nn.kernels.mlp import FusedNetwork, Tile
+from polyscore.nn.fast.layered import FusedNetwork, Tile
 from polyscore.nn.mlp import ScoreNetwork, StackedMLP
 
 TILES = [

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 import polyscore as ps
-from polyscore.nn import kernels, table
+from polyscore.nn import fast
+from polyscore.nn.fast import table
 
 GAUSSIANS = {"a1": ps.Gaussian(cov=[10, 1]), "a2": ps.Gaussian(cov=[1, 10]), "base": ps.Gaussian(cov=1.0)}
 
@@ -178,7 +179,7 @@ def other_work_row(particles: int, cell_seconds: float) -> dict[str, object]:
     family = ps.fit(_data(100, 0), device="cuda", steps=2).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
     sampler, silent = ps.FeynmanKac.published(particles), Silent(3)
-    with mock.patch.object(kernels, "fuse", lambda network, device: silent):
+    with mock.patch.object(fast, "fuse", lambda network, device: silent):
         sampler.sample(q, 5000, seed=0, device="cuda")
         [seconds] = timed(partial(sampler.sample, q, 5000, seed=1, device="cuda"), repeats=3)
     return _row(f"K = {particles} without its network ({100 * seconds / cell_seconds:.0f} % of the cell)", seconds)

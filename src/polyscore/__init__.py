@@ -11,7 +11,8 @@ __version__ = "0.3.0"
 _HOMES = {
     "algebra": ["Composition", "Family", "base_composition", "parse"],
     "distributions": ["Gaussian", "Mixture"],
-    "distributions.learned": ["Ensemble", "Learned"],
+    "models.ensemble": ["Ensemble"],
+    "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from polyscore.algebra import parse as parse
     from polyscore.distributions import Gaussian as Gaussian
     from polyscore.distributions import Mixture as Mixture
-    from polyscore.distributions.learned import Ensemble as Ensemble
-    from polyscore.distributions.learned import Learned as Learned
     from polyscore.metrics import mmd2 as mmd2
     from polyscore.metrics import sliced_wasserstein as sliced_wasserstein
+    from polyscore.models.ensemble import Ensemble as Ensemble
+    from polyscore.models.learned import Learned as Learned
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
     from polyscore.samplers import Run as Run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -162,10 +162,14 @@ def require(condition: object, subject: str, rule: str, value: object, remedy: s
         raise ArgumentError(f"{subject} must {rule}; got {_plain(value)}. {remedy}".strip())
 
 
-def listed(names: Collection[object], most: int = 30) -> str:
-    """Return names in a row, as a message lists what it knows; of very many the first."""
-    row = ", ".join(shorten(name, 60) for name in islice(names, most))
-    return row if len(names) <= most else f"{row}, … ({len(names)} in all)"
+def listed(names: Collection[object], most: int = 30, show: Callable[[object], str] | None = None) -> str:
+    """Return names in a row, as a message lists what it knows; of very many the first. They are quoted unless shown."""
+    row = ", ".join((show or _name)(name) for name in islice(names, most))
+    return row if len(names) <= most else f"{row}, ... ({len(names)} in all)"
+
+
+def _name(value: object) -> str:
+    return shorten(value, 60)
 
 
 def nearest(value: object, known: Iterable[object], cutoff: float = 0.5) -> str:

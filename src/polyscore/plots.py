@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from polyscore.errors import ArgumentError, cut, require
-from polyscore.files import write_atomically
-from polyscore.outputs import check_output
+from polyscore.files.atomic import write_atomically
+from polyscore.files.outputs import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -45,7 +45,7 @@ from polyscore.experiments.engines.local import Local
 from polyscore.experiments.jobs import run_jobs
 from polyscore.experiments.runner import run
 from polyscore.experiments.store import HeldError, Store, StoreError
-from polyscore.tensor_files import FileError, read_tensors, write_tensors
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from small import PROTOCOL, experiment, results
 
 NASTY: tuple[Any, ...] = (

@@ -13,7 +13,7 @@ from cases import gaussian_family
 from polyscore.cli import app
 from polyscore.cli.fit import example_of
 from polyscore.errors import ArgumentError, DegeneracyWarning, OutputError, PolyscoreError
-from polyscore.files import held
+from polyscore.files.atomic import held
 
 TINY = ["--steps", "2", "--width", "4", "--depth", "1", "--batch", "8"]
 

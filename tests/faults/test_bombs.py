@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import polyscore as ps
-from polyscore import yaml_files
+from polyscore.algebra.family_file import load_family, parse_family
 from polyscore.errors import ExpressionError, PolyscoreError, nearest, require, shorten
 from polyscore.experiments.spec import load_spec, parse_spec
-from polyscore.family_file import load_family, parse_family
-from polyscore.yaml_files import YamlError
+from polyscore.files import yaml_file as yaml_files
+from polyscore.files.yaml_file import YamlError
 
 FAMILY = ps.Family({"a1": ps.Gaussian(), "a2": ps.Gaussian(), "base": ps.Gaussian()})
 
@@ -162,7 +162,7 @@ def test_the_bomb_that_once_went_off_does_so_no_more() -> None:
     family = f"conditions: {{z: {{kind: gaussian, cov: [{bomb}]}}}}"
     spec = f"experiments: {{z: {{setting: mixture-ood, runs: [{bomb}]}}}}"
     found = refused(
-        f"__import__('polyscore.family_file').family_file.parse_family({family!r})",
+        f"__import__('polyscore.algebra.family_file').algebra.family_file.parse_family({family!r})",
         f"__import__('polyscore.experiments.spec').experiments.spec.parse_spec({spec!r})",
         megabytes=4000,
     )

@@ -19,7 +19,7 @@ from faults.stores import SETTING, cells, fake, result, tree
 from faults.tally import Tally
 from polyscore.errors import OutputError, PolyscoreError
 from polyscore.experiments.store import Store, StoreError
-from polyscore.files import write_bytes
+from polyscore.files.atomic import write_bytes
 from small import PROTOCOL, results
 
 FILES = ("records", "protocols", "store.json")
@@ -159,8 +159,9 @@ def test_a_file_that_cannot_be_replaced_stays(
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(code, os.strerror(code))
 
-    places = {"open": "pathlib.Path.open", "write": "pathlib.Path.write_bytes", "fsync": "polyscore.files.os.fsync",
-              "replace": "polyscore.files.os.replace", "mkstemp": "polyscore.files.tempfile.mkstemp"}  # fmt: skip
+    places = {"open": "pathlib.Path.open", "write": "pathlib.Path.write_bytes",
+              "fsync": "polyscore.files.atomic.os.fsync", "replace": "polyscore.files.atomic.os.replace",
+              "mkstemp": "polyscore.files.atomic.tempfile.mkstemp"}  # fmt: skip
     monkeypatch.setattr(places[call], refuse)
     tally.add("full disks")
     with pytest.raises(OutputError, match=os.strerror(code)):
@@ -179,7 +180,7 @@ def test_a_full_disk_while_a_store_is_made_or_added_to(
     def refuse(*_: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    for name in ("polyscore.experiments.store.os.fsync", "polyscore.files.os.fsync"):
+    for name in ("polyscore.experiments.store.os.fsync", "polyscore.files.atomic.os.fsync"):
         monkeypatch.setattr(name, refuse)
     tally.add("full disks", 2)
     with pytest.raises(PolyscoreError, match=os.strerror(code)):

@@ -17,9 +17,9 @@ import torch
 import polyscore as ps
 from faults.children import as_nobody
 from faults.tally import Tally
-from polyscore.checkpoints import Checkpoint, read_checkpoint
 from polyscore.errors import PolyscoreError
-from polyscore.tensor_files import FileError, read_tensors, write_tensors
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
+from polyscore.models.checkpoints import Checkpoint, read_checkpoint
 
 OLD = Path(__file__).parent / "files"
 RECIPE = {"steps": 3, "width": 4, "depth": 1, "batch": 6, "standardise": True, "seed": 5, "device": "cpu"}
@@ -217,7 +217,7 @@ def test_files_of_0_2_0_are_still_read(files: dict[str, Path], tmp_path: Path) -
 def test_the_old_sum_does_not_pass_for_a_new_file(files: dict[str, Path], tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from polyscore.tensor_files import _sum_of_0_2
+    from polyscore.files.tensors import _sum_of_0_2
 
     tensors, about = read_tensors(files["family"])
     described = json.dumps({**about, "sum": _sum_of_0_2(tensors)})

@@ -19,7 +19,7 @@ from polyscore.errors import OutputError
 from polyscore.experiments.report import write_report
 from polyscore.experiments.samples import save
 from polyscore.experiments.store import Store, StoreError
-from polyscore.files import file_name, printable, write_text
+from polyscore.files.atomic import file_name, printable, write_text
 from small import PROTOCOL, experiment
 
 NAMES = {

@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 if torch.cuda.get_device_capability() != (9, 0):
     pytest.skip("needs a GPU of compute capability 9.0", allow_module_level=True)
 
-from polyscore.nn.kernels.fused import HopperNetwork, supports  # noqa: E402
+from polyscore.nn.fast.hopper import HopperNetwork, supports  # noqa: E402
 
 
 def network(conditions: int, dim: int, depth: int, shared: bool, width: int = 512) -> ScoreNetwork:

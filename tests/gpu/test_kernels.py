@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from polyscore.nn import kernels
+from polyscore.nn import fast as kernels
 from polyscore.nn.mlp import ScoreNetwork, StackedMLP, matmul_precision
 from training.networks import twin
 
@@ -41,7 +41,7 @@ def draw(count, seed=0):
 
 def layered(net):
     """Triton's kernels, one a layer."""
-    from polyscore.nn.kernels.mlp import FusedNetwork
+    from polyscore.nn.fast.layered import FusedNetwork
 
     assert kernels.layered(net, net.device)
     return FusedNetwork(net)
@@ -145,7 +145,7 @@ def test_where_kernels_do_not_serve():
 
 @pytest.mark.parametrize(("networks", "rows", "width"), [(1, 1, 1), (3, 33, 65), (90, 510, 512), (2, 129, 24)])
 def test_bias_and_silu_in_one_pass(networks, rows, width):
-    from polyscore.nn.kernels.activation import bias_silu
+    from polyscore.nn.fast.activation import bias_silu
 
     source = torch.Generator("cuda").manual_seed(0)
     z = (4 * torch.randn(networks, rows, width, generator=source, device="cuda")).requires_grad_()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import polyscore as ps
-from polyscore.nn import table
-from polyscore.nn.table import Grid, interpolate, tabulated
+from polyscore.nn.fast import table
+from polyscore.nn.fast.table import Grid, interpolate, tabulated
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from training.networks import families
@@ -22,7 +22,7 @@ if not torch.cuda.is_available():
 @pytest.mark.parametrize("count", [1, 5, 127, 128, 129, 70_001])
 @pytest.mark.parametrize("conditions", [1, 2, 3, 5, 12])
 def test_the_kernel_is_the_eager_interpolation(count, conditions):
-    from polyscore.nn.kernels.table import interpolate as fused
+    from polyscore.nn.fast.table_kernel import interpolate as fused
 
     x = (normal(count, 2, seed=count) * torch.tensor([3.0, 0.5]) + torch.tensor([10.0, -2.0])).cuda()
     grid = Grid.around(torch.cat([x, x.mean(0) + 2.0 * torch.ones(3, 2, device="cuda").cumsum(0)]))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import polyscore as ps
+from polyscore.algebra.family_file import load_family, parse_family
 from polyscore.errors import PolyscoreError
-from polyscore.family_file import load_family, parse_family
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "family.yaml"
 

@@ -12,8 +12,9 @@ from torch import nn
 
 import polyscore as ps
 from cases import DISTRIBUTIONS, F64, SCHEDULES, compose
-from polyscore.distributions.learned import PREDICTIONS, Network, NetworkCondition, to_score
 from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, ScoreError
+from polyscore.models.learned import PREDICTIONS, to_score
+from polyscore.models.network import Network, NetworkCondition
 from training.networks import build
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)

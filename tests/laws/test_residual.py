@@ -21,9 +21,9 @@ from cases import (
     time_grid,
     vector,
 )
+from polyscore.algebra.scores import combine, spread
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
 from polyscore.samplers.moves import Balanced, Paper, Published
-from polyscore.scores import combine, spread
 
 QS = compositions()
 every = pytest.mark.parametrize("name", QS)

@@ -12,8 +12,8 @@ import torch
 
 import polyscore as ps
 from cases import F64, Opaque
-from polyscore.distributions.learned import Network, NetworkCondition
 from polyscore.errors import ArgumentError, DegeneracyWarning, PolyscoreError
+from polyscore.models.network import Network, NetworkCondition
 from training.networks import build, families
 
 SCALES = {

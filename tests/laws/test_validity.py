@@ -10,8 +10,8 @@ import torch
 
 import polyscore as ps
 from cases import F64, compose, gaussian_family, own_mixtures, spd, vector
+from polyscore.algebra.validity import path_validity
 from polyscore.errors import DegeneracyWarning, ImproperError, PolyscoreError
-from polyscore.validity import path_validity
 
 
 def log_mass(q, half_width, count=451, t=0.0):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import polyscore as ps
-from polyscore.distributions.learned import Network, NetworkCondition
+from polyscore.models.network import Network, NetworkCondition
 from polyscore.nn.mlp import ScoreNetwork, StackedMLP
 
 LAYERS = {"silu": nn.SiLU, "gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import polyscore as ps
-from polyscore import files, tensor_files
 from polyscore.errors import PolyscoreError
+from polyscore.files import atomic as files
+from polyscore.files import tensors as tensor_files
 from training.networks import families
 from training.test_training import data, fit, tensors
 

@@ -10,9 +10,9 @@ import torch
 
 import polyscore as ps
 from cases import F64, SCHEDULES, naive_spread, time_grid
-from polyscore.distributions.learned import Network
 from polyscore.errors import PolyscoreError
 from polyscore.fields import NetworkField, ScoreField, prepare
+from polyscore.models.network import Network
 from polyscore.nn.mlp import ACTIVATIONS, StackedMLP, matmul_precision
 from training.networks import LAYERS, build, families, twin
 
@@ -408,7 +408,7 @@ import sys, torch, polyscore as ps
 p = ps.fit({"a": torch.randn(50, 2), "b": torch.randn(50, 2) + 1}, steps=3, width=64, device="cpu")
 run = ps.FeynmanKac(particles=4, steps=5).sample(p["a"] * p["b"], 10, device="cpu")
 ps.sliced_wasserstein(run.samples, run.samples), ps.mmd2(run.samples, run.samples)
-gpu = ("triton", "polyscore.nn.kernels.fused", "polyscore.nn.kernels.mlp", "polyscore.nn.kernels.activation")
+gpu = ("triton", "polyscore.nn.fast.hopper", "polyscore.nn.fast.layered", "polyscore.nn.fast.activation")
 print(sorted(name for name in gpu if name in sys.modules), torch.cuda.is_initialized())
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)

@@ -10,8 +10,9 @@ from scipy.interpolate import RectBivariateSpline
 
 import polyscore as ps
 from polyscore.errors import DegeneracyWarning, ScoreError
-from polyscore.nn import kernels, table
-from polyscore.nn.table import Grid, interpolate, tabulated
+from polyscore.nn import fast
+from polyscore.nn.fast import table
+from polyscore.nn.fast.table import Grid, interpolate, tabulated
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from training.networks import families
@@ -272,7 +273,7 @@ def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkey
     monkeypatch.setattr(table, "SIDE", 64)
     q, made = composition(), []
     expected = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "float32"), 300, seed=1)
-    monkeypatch.setattr(kernels, "fuse", lambda network, device: made.append(Overflowing(network)) or made[-1])
+    monkeypatch.setattr(fast, "fuse", lambda network, device: made.append(Overflowing(network)) or made[-1])
     with pytest.warns(DegeneracyWarning, match="starts again in float32"):
         run = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "table"), 300, seed=1)
     assert run.arithmetic == expected.arithmetic == "float32"
@@ -291,7 +292,7 @@ def test_an_overflow_in_the_very_last_step_is_noticed(monkeypatch):
 
     q, made, sampler = composition(), [], ps.FeynmanKac(particles=4, steps=60, clip=3.0)
     expected = sampler.sample(_precise(q, "float32"), 300, seed=1)
-    monkeypatch.setattr(kernels, "fuse", lambda network, device: made.append(Late(network)) or made[-1])
+    monkeypatch.setattr(fast, "fuse", lambda network, device: made.append(Late(network)) or made[-1])
     with pytest.warns(DegeneracyWarning, match="starts again in float32"):
         run = sampler.sample(_precise(q, "fp16"), 300, seed=1)
     assert made[0].asked == 61

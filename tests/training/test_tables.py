@@ -12,8 +12,8 @@ import torch
 
 import polyscore as ps
 from polyscore import progress
+from polyscore.data.tables import read_table, split_frame
 from polyscore.errors import DegeneracyWarning, PolyscoreError
-from polyscore.training.tables import read_table, split_frame
 
 SMALL = {"width": 8, "depth": 1, "batch": 16, "steps": 3, "device": "cpu"}
 PLAIN = "condition,height,weight\n" + "".join(f"{'ab'[k % 2]},{k}.5,{-k}e-1\n" for k in range(60))
@@ -390,7 +390,7 @@ def test_an_interrupt_leaves_a_checkpoint_of_its_very_step(tmp_path):
             break
     _, error = process.communicate(timeout=120)
     assert process.returncode != 0 and "KeyboardInterrupt" in error
-    from polyscore.tensor_files import read_tensors
+    from polyscore.files.tensors import read_tensors
 
     reached = read_tensors(path)[1]["step"]
     assert reached >= 300

@@ -358,7 +358,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(tmp_path, options):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    from polyscore.tensor_files import read_tensors
+    from polyscore.files.tensors import read_tensors
 
     reached = read_tensors(path)[1]["step"]  # whole, whenever the kill came
     assert reached >= 180

@@ -12,7 +12,7 @@ from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
-    from polyscore.training.tables import Table
+    from polyscore.data.tables import Table
 
 _HELP = {
     "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
@@ -56,10 +56,10 @@ def command(
     `polyscore sample RUN "drugA * drugB / control" -o out.csv`
     """
     with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
-        from polyscore.files import held
+        from polyscore.data.tables import table_of
+        from polyscore.files.atomic import held
         from polyscore.training import Recipe
         from polyscore.training.families import MODEL
-        from polyscore.training.tables import table_of
 
         show.require_device(device)
         recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema,
@@ -90,7 +90,7 @@ def command(
 def check_run(out: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds a model without the training it came from."""
     from polyscore.errors import OutputError
-    from polyscore.files import check_directory
+    from polyscore.files.atomic import check_directory
     from polyscore.training.families import MODEL, TRAINING
 
     if out.exists() and not out.is_dir():
@@ -106,7 +106,7 @@ def check_run(out: Path, force: bool) -> None:
 
 def train(data: Table, out: Path, force: bool, **options: Any) -> Family:
     """Train into the folder, from its checkpoint where that is of the same training; --force discards another."""
-    from polyscore.tensor_files import FileError
+    from polyscore.files.tensors import FileError
     from polyscore.training.families import TRAINING
     from polyscore.training.fit import CheckpointError, fit
 
@@ -155,7 +155,7 @@ def _show(summary: dict[str, Any], out: Path) -> None:
 def example_of(conditions: list[str]) -> str:
     """An expression over a family's own conditions: two others over the base, or what there is."""
     from polyscore.algebra import BASES
-    from polyscore.expressions import quoted
+    from polyscore.algebra.expressions import quoted
 
     base = next((name for name in conditions if name.strip().lower() in BASES), conditions[-1])
     others = [quoted(name) for name in conditions if name != base][:2]

@@ -255,7 +255,7 @@ def report(
     with show.clean(), show.progress("writing", quiet=as_json):
         from polyscore.experiments.report import write_report
         from polyscore.experiments.store import StoreError
-        from polyscore.files import check_directory
+        from polyscore.files.atomic import check_directory
 
         check_directory(out)
         place = stored(store, quick)

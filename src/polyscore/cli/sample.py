@@ -83,8 +83,8 @@ def command(
     options = Options(particles, steps, churn, clip, resampling, threshold, published, naive)
     with show.clean() as warned, show.progress("loading", quiet=as_json) as report:
         from polyscore.algebra import parse
-        from polyscore.outputs import check_output
-        from polyscore.sample_file import check_sample_file
+        from polyscore.files.outputs import check_output
+        from polyscore.files.samples import check_sample_file
 
         show.require_device(device)
         source = source_of(family)
@@ -113,8 +113,8 @@ class Source:
 
 def source_of(path: Path) -> Source:
     """Return how to read a family: a model where there is one by that name, else YAML."""
-    from polyscore.checkpoints import with_suffix
-    from polyscore.family_file import load_family
+    from polyscore.algebra.family_file import load_family
+    from polyscore.models.checkpoints import with_suffix
     from polyscore.training.families import load, model_file
 
     beside = with_suffix(path)

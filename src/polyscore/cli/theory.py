@@ -30,7 +30,7 @@ def command(
     """
     with show.clean(), show.progress("loading", quiet=as_json) as report:
         from polyscore.errors import require
-        from polyscore.files import check_directory
+        from polyscore.files.atomic import check_directory
         from polyscore.limits import require_memory
         from polyscore.theory import epsilon_example
 
@@ -72,7 +72,7 @@ def _write(out: Path, result: dict[str, Any], rows: list[EpsilonRow]) -> list[Pa
     import json
 
     from polyscore import plots
-    from polyscore.files import write_text
+    from polyscore.files.atomic import write_text
 
     plots.epsilon(out / "epsilon.png", rows)
     return [write_text(out / "theory.json", json.dumps(result, indent=2) + "\n"), out / "epsilon.png"]

@@ -25,7 +25,7 @@ from polyscore.experiments.report import Opening, write_report
 from polyscore.experiments.runner import Event, Worker, batches, missing_cells
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import Entry, Table, table
-from polyscore.files import check_directory
+from polyscore.files.atomic import check_directory
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 

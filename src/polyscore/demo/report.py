@@ -15,7 +15,7 @@ from polyscore import plots
 from polyscore.demo.diversity import Curve, diversity
 from polyscore.demo.scenes import REPAIRED, Distances, Scene, draw
 from polyscore.demo.table import Cell, Row, Sizes, cells, composed, compute, floor, rows
-from polyscore.files import check_directory, write_text
+from polyscore.files.atomic import check_directory, write_text
 from polyscore.samplers import FeynmanKac
 
 Progress = Callable[[int, int, str], None]

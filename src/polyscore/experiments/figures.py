@@ -21,7 +21,7 @@ from polyscore.experiments.compute import reference_of
 from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import SYMBOLS, Entry, Table
-from polyscore.files import printable
+from polyscore.files.atomic import printable
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 

@@ -12,7 +12,7 @@ from typing import Any
 from polyscore.experiments.agreement import Agreement, Pair, claims
 from polyscore.experiments.papers.published import RUNS
 from polyscore.experiments.tables import METRICS, SYMBOLS, Combined, Entry, Table
-from polyscore.files import printable
+from polyscore.files.atomic import printable
 
 DASH = "–"
 _MARKDOWN = {**{c: f"\\{c}" for c in "\\`*[]|$"}, "<": "&lt;", ">": "&gt;"}

@@ -21,7 +21,7 @@ from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, 
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
-from polyscore.files import check_directory, file_name, write_text
+from polyscore.files.atomic import check_directory, file_name, write_text
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from polyscore import yaml_files
 from polyscore.errors import ArgumentError, PolyscoreError, cut, nearest, shorten
 from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
 from polyscore.experiments.papers.settings import setting
+from polyscore.files import yaml_file as yaml_files
+from polyscore.files.yaml_file import YamlError
 from polyscore.limits import require_memory
-from polyscore.yaml_files import YamlError
 
 
 def _no_truth(value: Any) -> Any:

@@ -27,7 +27,7 @@ from typing import IO, Any
 from polyscore.errors import DegeneracyWarning, OutputError, PolyscoreError
 from polyscore.experiments.cells import Cell, Protocol, stands_for
 from polyscore.experiments.records import Record, is_key, open_own, read_json, read_lines
-from polyscore.files import printable, write_text
+from polyscore.files.atomic import printable, write_text
 
 FORMAT, VERSION = "polyscore-store", 1
 

@@ -101,7 +101,7 @@ class StackedMLP(nn.Module):
 
     def _layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.is_cuda and self.activation == "silu" and has_triton():
-            from polyscore.nn.kernels.activation import bias_silu
+            from polyscore.nn.fast.activation import bias_silu
 
             return bias_silu(torch.bmm(x, weight), bias)
         return ACTIVATIONS[self.activation](torch.baddbmm(bias, x, weight))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyscore.algebra import Composition
+from polyscore.algebra.validity import path_validity
 from polyscore.errors import is_count, is_number, require
 from polyscore.notices import warn
 from polyscore.samplers.moves import QUADRATURES, Balanced, Move, Published
 from polyscore.samplers.plan import Settings
 from polyscore.samplers.sampler import Sampler, check_common
 from polyscore.smc import Resampler, resampler
-from polyscore.validity import path_validity
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from polyscore.errors import ArgumentError
+from polyscore.files.samples import check_sample_file, write_samples
 from polyscore.notices import warn
-from polyscore.sample_file import check_sample_file, write_samples
 from polyscore.samplers import diagnosis
 from polyscore.smc import unique_ancestors
 

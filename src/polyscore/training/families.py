@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from polyscore.algebra import Family
-from polyscore.checkpoints import Checkpoint, read_checkpoint, with_suffix
 from polyscore.devices import check_device
-from polyscore.distributions.learned import Ensemble, Network, NetworkCondition
 from polyscore.errors import require
+from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
+from polyscore.models.ensemble import Ensemble
+from polyscore.models.network import Network, NetworkCondition
 
 # What `polyscore fit` writes into its folder: the model, and the training to go on with.
 MODEL, TRAINING = "model.safetensors", "training.safetensors"
@@ -23,7 +24,7 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
     Args:
         path: a model file, with or without its ending, or the folder of a fit.
         device: where its network shall be.
-        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.distributions.learned.Network`.
+        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.models.learned.Network`.
     """
     where = check_device(device)
     return build_family(read_checkpoint(model_file(path))).to(where, precision)

@@ -17,21 +17,21 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Family
-from polyscore.checkpoints import Checkpoint, with_suffix
+from polyscore.data.tables import Table, table_of
 from polyscore.devices import check_device, without_autocast
-from polyscore.distributions.learned import Ensemble
 from polyscore.errors import PolyscoreError, is_count, is_number, require
-from polyscore.files import check_file, held
+from polyscore.files.atomic import check_file, held
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.limits import show_bytes
+from polyscore.models.checkpoints import Checkpoint, with_suffix
+from polyscore.models.ensemble import Ensemble
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
-from polyscore.tensor_files import FileError, read_tensors, write_tensors
 from polyscore.training.families import build_family
 from polyscore.training.pools import Data, Pools, stack_pools
 from polyscore.training.recipe import Recipe
 from polyscore.training.scales import warn_of_scales
-from polyscore.training.tables import Table, table_of
 from polyscore.training.trainer import PAGE, Snapshot, Trainer
 
 Report = Callable[[int, int, float], None]

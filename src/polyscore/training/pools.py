@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.data.frames import is_frame
 from polyscore.errors import ArgumentError, check_conditions, require
 
 Data = Mapping[str, Any]
@@ -149,11 +150,6 @@ def _array(subject: str, data: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(
             f"{subject} must be an array of numbers (n, d); got {type(data).__name__}. Convert it with numpy."
         ) from error
-
-
-def is_frame(data: Any) -> bool:
-    """Whether data is a pandas DataFrame, or acts like one."""
-    return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc", "to_numpy"))
 
 
 def _frame_numbers(subject: str, frame: Any) -> np.ndarray[Any, Any]:

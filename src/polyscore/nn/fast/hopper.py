@@ -1,4 +1,4 @@
-"""The network of all conditions in one kernel, `fused.cu`: activations stay on the chip from x to the output.
+"""The network of all conditions in one kernel, `hopper.cu`: activations stay on the chip from x to the output.
 
 For width 512, the paper's, on a Hopper GPU. NVRTC, which comes with PyTorch, compiles the source at first use; weights
 are laid out once, here, as the images the kernel's shared memory holds, so that it fetches them with plain copies.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyscore.errors import PolyscoreError
-from polyscore.files import write_bytes
+from polyscore.files.atomic import write_bytes
 
 
 class FileError(PolyscoreError):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from polyscore.errors import OutputError
-from polyscore.files import check_file
+from polyscore.files.atomic import check_file
 
 
 def check_output(path: Path | str, endings: tuple[str, ...], force: bool = False, inputs: Iterable[Path] = ()) -> Path:

@@ -27,12 +27,12 @@ def fuse(network: ScoreNetwork, device: torch.device) -> Fused | None:
     """
     if device.type != "cuda":
         return None
-    from polyscore.nn.kernels import fused
+    from polyscore.nn.fast import hopper
 
-    if fused.supports(network, device):
-        return fused.HopperNetwork(network)
+    if hopper.supports(network, device):
+        return hopper.HopperNetwork(network)
     if layered(network, device):
-        from polyscore.nn.kernels.mlp import FusedNetwork
+        from polyscore.nn.fast.layered import FusedNetwork
 
         return FusedNetwork(network)
     return None

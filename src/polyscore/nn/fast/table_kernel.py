@@ -1,4 +1,4 @@
-"""Interpolation from a table in one kernel; `polyscore.nn.table.interpolate` is its oracle.
+"""Interpolation from a table in one kernel; `polyscore.nn.fast.table.interpolate` is its oracle.
 
 A node's values of all conditions lie side by side, so that one fetch of 32 bytes brings the six numbers of the paper's
 three conditions; the table, 2 MB, stays in the cache.
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from polyscore.nn.table import SIDE, Grid
+from polyscore.nn.fast.table import SIDE, Grid
 
 _ROWS = 128
 

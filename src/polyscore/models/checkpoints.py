@@ -15,10 +15,10 @@ from typing import Any
 from torch import Tensor
 
 from polyscore.errors import PolyscoreError, check_conditions
-from polyscore.files import write_text
+from polyscore.files.atomic import write_text
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.nn.mlp import ScoreNetwork
 from polyscore.schedules import Schedule, from_dict
-from polyscore.tensor_files import FileError, read_tensors, write_tensors
 
 FORMAT = "polyscore-family"
 VERSION = 2  # 1, of 0.2.0, has a checksum of its numbers only

@@ -71,7 +71,7 @@ def tabulated(function: Function, x: Tensor) -> Tensor:
     grid = Grid.around(x)
     values = function(grid.nodes())
     if x.is_cuda and has_triton():
-        from polyscore.nn.kernels.table import interpolate as fused
+        from polyscore.nn.fast.table_kernel import interpolate as fused
 
         return fused(values, grid, x)
     return torch.cat([interpolate(values, grid, part) for part in x.split(_AT_ONCE)], 1)

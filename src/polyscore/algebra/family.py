@@ -1,15 +1,4 @@
-"""Families of conditions and the algebra over them: `p["a"] * p["b"] / p["base"]`.
-
-A composition is a map from conditions to exponents w_a. It stands for the density proportional to prod_a P_a^{w_a},
-and at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a w_a s_a. With u the noising drift and
-eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
-
-    residual = (1 - W) <u, S> + (eta^2 / 2) (|S|^2 - sum_a w_a |s_a|^2),        W = sum_a w_a.
-
-Members may live in standardised coordinates, x = (y - shift) / scale of the data y. Outside, everything is in the
-data's units: at noise level t a point means y = shift + scale x_t, so a score is that in x over scale, a log-density
-that in x less log prod scale, and the residual, a rate, the same number. Samplers compute in x (`standard_scores`).
-"""
+"""Families: conditions that share an event shape and a noise schedule, and their scores."""
 
 from __future__ import annotations
 
@@ -21,21 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from polyscore.checkpoints import Checkpoint, with_suffix, write_checkpoint
-from polyscore.devices import without_autocast
+from polyscore.algebra.composition import Composition
+from polyscore.algebra.expressions import unknown_condition
 from polyscore.distributions import Distribution
-from polyscore.distributions.learned import (
-    Ensemble,
-    Learned,
-    ModelError,
-    Units,
-    common_networks,
-    common_units,
-    network_conditions,
-    per_unit,
-    standard_score,
-    standardise,
-)
 from polyscore.errors import (
     ArgumentError,
     CompositionError,
@@ -43,16 +20,18 @@ from polyscore.errors import (
     ScoreError,
     UnknownConditionError,
     check_conditions,
-    is_finite,
+    listed,
     require,
     shorten,
 )
-from polyscore.expressions import SMALLEST, Exponents, parse_exponents, quoted, unknown_condition
+from polyscore.files.outputs import check_model
+from polyscore.models.checkpoints import Checkpoint, with_suffix, write_checkpoint
+from polyscore.models.ensemble import Ensemble
+from polyscore.models.learned import Learned, ModelError
+from polyscore.models.network import common_networks, network_conditions
+from polyscore.models.units import Units, common_units, per_unit, standard_score, standardise
 from polyscore.notices import warn
-from polyscore.outputs import check_model
-from polyscore.schedules import T_MAX, VP, Schedule, check_consistent
-from polyscore.scores import combine, spread
-from polyscore.validity import Validity, composition_validity
+from polyscore.schedules import VP, Schedule, check_consistent
 
 
 @runtime_checkable
@@ -71,8 +50,7 @@ class ScoreModel(Protocol):
 
 Member = Distribution | ScoreModel
 
-BASES = ("control", "ctrl", "base")  # what people call the condition that the others are compared with
-_MOST_SHOWN, _MOST_FACTORS = 12, 24  # conditions and factors in a repr
+_MOST_SHOWN = 12  # conditions in a repr
 
 
 class Family(Mapping[str, "Composition"]):
@@ -260,12 +238,12 @@ class Family(Mapping[str, "Composition"]):
         names, shown = list(self.members), [f"  {name}: {member!r}" for name, member in self.members.items()]
         kinds = {line.split(": ", 1)[1] for line in shown}
         if len(kinds) == 1 and len(shown) > 1:  # one network behind them all: once is enough
-            shown = [f"  {_listed(names)}: {kinds.pop()}"]
+            shown = [f"  {listed(names, _MOST_SHOWN, str)}: {kinds.pop()}"]
         elif len(shown) > _MOST_SHOWN:
             shown = [*shown[: _MOST_SHOWN - 1], f"  ... and {len(names) - _MOST_SHOWN + 1} more"]
         head = f"Family of {len(names)} condition{'s' * (len(names) > 1)}, event {self.event}, {self.schedule}"
         if self.names:
-            head += f"\n  variables: {_listed(self.names)}"
+            head += f"\n  variables: {listed(self.names, _MOST_SHOWN, str)}"
         if self.units is not None:
             head += "\n  standardised; points, scores and densities are in the data's units"
         return "\n".join([head, *shown])
@@ -322,172 +300,6 @@ class Family(Mapping[str, "Composition"]):
                 )
 
 
-class Composition:
-    """A product of powers of conditions. Immutable; `*`, `/` and `**` build new ones."""
-
-    def __init__(self, family: Family, exponents: Mapping[str, float]) -> None:
-        for name in exponents:
-            if name not in family:
-                raise UnknownConditionError(unknown_condition(name, family.members))
-        self._family = family
-        # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
-        finite = {name: _finite(value) for name, value in exponents.items()}
-        self._exponents = Exponents({name: value for name, value in finite.items() if abs(value) > SMALLEST})
-
-    @property
-    def family(self) -> Family:
-        """The family that the conditions belong to."""
-        return self._family
-
-    @property
-    def exponents(self) -> Exponents:
-        """The exponents w_a by condition; read only."""
-        return self._exponents
-
-    @property
-    def total(self) -> float:
-        """W, the sum of the exponents."""
-        return float(sum(self.exponents.values()))
-
-    @property
-    def schedule(self) -> Schedule:
-        """The family's schedule."""
-        return self.family.schedule
-
-    @property
-    def event(self) -> tuple[int, ...]:
-        """Shape of one point."""
-        return self.family.event
-
-    @property
-    def conditions(self) -> list[str]:
-        """The conditions with a non-zero exponent."""
-        return list(self.exponents)
-
-    def __mul__(self, other: Composition) -> Composition:
-        return self._merge(other, 1.0)
-
-    def __truediv__(self, other: Composition) -> Composition:
-        return self._merge(other, -1.0)
-
-    def __pow__(self, power: float) -> Composition:
-        if not is_finite(power):
-            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
-        return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
-
-    def _merge(self, other: Any, sign: float) -> Composition:
-        if not isinstance(other, Composition):
-            return NotImplemented
-        if other.family is not self.family:
-            raise CompositionError(
-                "both factors must come from one family; got two families. Put all conditions into one Family."
-            )
-        merged = dict(self.exponents)
-        for name, value in other.exponents.items():
-            merged[name] = merged.get(name, 0.0) + sign * value
-        return Composition(self.family, merged)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Composition) and other.family is self.family and other.exponents == self.exponents
-
-    def __hash__(self) -> int:
-        return hash((id(self.family), frozenset(self.exponents.items())))
-
-    def __repr__(self) -> str:
-        factors = [(quoted(name), value) for name, value in self._exponents.items()]
-        shown = [f"{name}^{value:g}" if value != 1 else name for name, value in factors[:_MOST_FACTORS]]
-        more = [f"... ({len(factors)} factors)"] if len(factors) > _MOST_FACTORS else []
-        return " * ".join(shown + more) or "1"
-
-    def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
-        x = self._standard_points(x)
-        return per_unit(self._standard_scores(x, self._time(t, x)), self.family.units)
-
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return S = sum_a w_a s_a, like x.
-
-        Args:
-            x: `(..., *event)`, in the data's units: shift + scale x_t where members are standardised.
-            t: time in [0, 1], scalar or broadcastable to x's batch shape.
-        """
-        return combine(self.scores(x, t), list(self.exponents.values()))
-
-    def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
-        x = self._standard_points(x)
-        t = self._time(t, x)
-        scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
-        axes = tuple(range(-len(self.event), 0))
-        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, exponents, len(self.event))
-        if self.total == 1:
-            return rate
-        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, exponents)).sum(axes)
-
-    def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
-        """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
-        x = self._standard_points(x)
-        t = self._time(t, x)
-        alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
-        with without_autocast(x.device):
-            terms = [w * self.distribution(name).log_prob(x, alpha, sigma) for name, w in self.exponents.items()]
-        return torch.stack(terms).sum(0) - self.total * self.family.log_scale
-
-    def _standard_scores(self, x: Tensor, t: Tensor) -> Tensor:
-        if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
-        with without_autocast(x.device):
-            return self.family.standard_scores(x, t, self.conditions)
-
-    def _standard_points(self, x: Tensor) -> Tensor:
-        self._check_points(x)
-        return self.family.standardise(x)
-
-    def distribution(self, name: str) -> Distribution:
-        """Return the closed form behind a condition, or say that it has none."""
-        member = self.family.members[name]
-        if not isinstance(member, Distribution):
-            raise CompositionError(f"condition {name!r} must have a closed form here; got a learned model.")
-        return member
-
-    @property
-    def is_closed_form(self) -> bool:
-        """Whether every factor is a closed-form distribution."""
-        return all(isinstance(self.family.members[name], Distribution) for name in self.exponents)
-
-    def validity(self, t: float = 0.0) -> Validity:
-        """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
-        if not 0 <= t <= 1:
-            raise ArgumentError(f"t must lie in [0, 1]; got {t}.")
-        if not self.is_closed_form:
-            return Validity(None, None, "learned scores carry no density to integrate")
-        time = torch.tensor(t, dtype=torch.float64)
-        parts = [self.distribution(name) for name in self.exponents]
-        exponents = list(self.exponents.values())
-        return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
-
-    def _check_points(self, x: Tensor) -> None:
-        """Check that x holds points of this composition, and that there is one."""
-        if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise ArgumentError(
-                f"x must be a tensor of floating-point numbers; got {kind}. Convert it: torch.as_tensor(x).float()."
-            )
-        if tuple(x.shape[x.ndim - len(self.event) :]) != tuple(self.event):
-            raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}. Reshape it.")
-
-    def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
-        """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""
-        time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
-        if not bool(((time >= 0) & (time <= 1)).all()):
-            raise ArgumentError(f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}.")
-        if time.ndim == x.ndim and time.shape[-len(self.event) :].numel() == 1:
-            time = time.reshape(time.shape[: -len(self.event)])
-        return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
-
-
 def _leaves(member: Any) -> list[Any]:
     """The models behind one member; an ensemble has several."""
     return [leaf for inner in member.members for leaf in _leaves(inner)] if isinstance(member, Ensemble) else [member]
@@ -496,46 +308,3 @@ def _leaves(member: Any) -> list[Any]:
 def _groups(member: Any) -> list[Any]:
     """The networks behind one member."""
     return [leaf.group for leaf in _leaves(member) if getattr(leaf, "group", None) is not None]
-
-
-def parse(text: str, family: Family) -> Composition:
-    """Return the composition that `text` describes, such as `(a1 * a2)^0.5 / base`."""
-    return Composition(family, parse_exponents(text, list(family)))
-
-
-def base_composition(family: Family, base: str | None = None) -> Composition:
-    """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for the base.
-
-    Args:
-        base: the condition P_0; by default the one that is called control, ctrl or base. The composition's text says
-            which it is.
-    """
-    base = _base_of(family) if base is None else base
-    if base not in family:
-        raise UnknownConditionError(unknown_condition(base, family.members))
-    others = [name for name in family if name != base]
-    return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
-
-
-def _base_of(family: Family) -> str:
-    """The one condition that is called like a base, in whatever case."""
-    found = [name for name in family if name.strip().lower() in BASES]
-    if len(found) != 1:
-        among = f"{len(found)} of them: {_listed(found)}" if found else f"the conditions {_listed(list(family))}"
-        raise UnknownConditionError(
-            f"a family must have one condition called {', '.join(BASES[:-1])} or {BASES[-1]} to know its base; got "
-            f"{among}. Name it: base_composition(family, base={(found or list(family))[0]!r})."
-        )
-    return found[0]
-
-
-def _listed(names: Sequence[str], most: int = _MOST_SHOWN) -> str:
-    """Names for a message: the first few, and how many more there are."""
-    more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _finite(value: float) -> float:
-    if not is_finite(value):
-        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
-    return float(value)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from polyscore import yaml_files
 from polyscore.algebra import Family
 from polyscore.distributions import Distribution, Gaussian, Mixture
 from polyscore.errors import ArgumentError, PolyscoreError, check_conditions, cut, nearest, shorten
+from polyscore.files import yaml_file as yaml_files
+from polyscore.files.yaml_file import YamlError
 from polyscore.schedules import Schedule, from_dict
-from polyscore.yaml_files import YamlError
 
 _KINDS: dict[str, tuple[Callable[..., Distribution], tuple[str, ...]]] = {
     "gaussian": (Gaussian, ("mean", "cov", "dim")),

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from polyscore.errors import OutputError
-from polyscore.files import write_atomically
-from polyscore.outputs import check_output
+from polyscore.files.atomic import write_atomically
+from polyscore.files.outputs import check_output
 
 ENDINGS = (".npz", ".csv", ".parquet")
 Array = np.ndarray[Any, Any]

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from polyscore.data.frames import is_frame
 from polyscore.errors import NAME_LENGTH, ArgumentError, PolyscoreError, require, shorten
 from polyscore.limits import require_memory
 from polyscore.notices import warn
-from polyscore.training.pools import is_frame
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -1,0 +1,45 @@
+"""Compositions by their text, and the one that people ask for first."""
+
+from __future__ import annotations
+
+from polyscore.algebra.composition import Composition
+from polyscore.algebra.expressions import parse_exponents, unknown_condition
+from polyscore.algebra.family import Family
+from polyscore.errors import UnknownConditionError, listed
+
+BASES = ("control", "ctrl", "base")  # what people call the condition that the others are compared with
+
+
+def parse(text: str, family: Family) -> Composition:
+    """Return the composition that `text` describes, such as `(a1 * a2)^0.5 / base`."""
+    return Composition(family, parse_exponents(text, list(family)))
+
+
+def base_composition(family: Family, base: str | None = None) -> Composition:
+    """Return P_0 prod_a P_a / P_0: exponent 1 for every other condition and 1 - (their number) for the base.
+
+    Args:
+        base: the condition P_0; by default the one that is called control, ctrl or base. The composition's text says
+            which it is.
+    """
+    base = _base_of(family) if base is None else base
+    if base not in family:
+        raise UnknownConditionError(unknown_condition(base, family.members))
+    others = [name for name in family if name != base]
+    return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
+
+
+def _base_of(family: Family) -> str:
+    """The one condition that is called like a base, in whatever case."""
+    found = [name for name in family if name.strip().lower() in BASES]
+    if len(found) != 1:
+        among = (
+            f"{len(found)} of them: {listed(found, 12, str)}"
+            if found
+            else f"the conditions {listed(list(family), 12, str)}"
+        )
+        raise UnknownConditionError(
+            f"a family must have one condition called {', '.join(BASES[:-1])} or {BASES[-1]} to know its base; got "
+            f"{among}. Name it: base_composition(family, base={(found or list(family))[0]!r})."
+        )
+    return found[0]

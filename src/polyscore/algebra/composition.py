@@ -1,0 +1,206 @@
+"""A product of powers of conditions.
+
+A composition is a map from conditions to exponents w_a. It stands for the density proportional to prod_a P_a^{w_a},
+and at noise level t for the path prod_a P_{a,t}^{w_a}, whose score is S = sum_a w_a s_a. With u the noising drift and
+eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry the log-weight rate
+
+    residual = (1 - W) <u, S> + (eta^2 / 2) (|S|^2 - sum_a w_a |s_a|^2),        W = sum_a w_a.
+
+Members may live in standardised coordinates, x = (y - shift) / scale of the data y. Outside, everything is in the
+data's units: at noise level t a point means y = shift + scale x_t, so a score is that in x over scale, a log-density
+that in x less log prod scale, and the residual, a rate, the same number. Samplers compute in x (`standard_scores`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra.expressions import SMALLEST, Exponents, quoted, unknown_condition
+from polyscore.algebra.scores import combine, spread
+from polyscore.algebra.validity import Validity, composition_validity
+from polyscore.devices import without_autocast
+from polyscore.distributions import Distribution
+from polyscore.errors import ArgumentError, CompositionError, UnknownConditionError, is_finite, shorten
+from polyscore.models.units import per_unit
+from polyscore.schedules import T_MAX, Schedule
+
+if TYPE_CHECKING:
+    from polyscore.algebra.family import Family
+
+_MOST_FACTORS = 24  # in a repr
+
+
+class Composition:
+    """A product of powers of conditions. Immutable; `*`, `/` and `**` build new ones."""
+
+    def __init__(self, family: Family, exponents: Mapping[str, float]) -> None:
+        for name in exponents:
+            if name not in family:
+                raise UnknownConditionError(unknown_condition(name, family.members))
+        self._family = family
+        # What cancels up to rounding, as 0.1 + 0.2 - 0.3 does, has cancelled: p * b / b is p.
+        finite = {name: _finite(value) for name, value in exponents.items()}
+        self._exponents = Exponents({name: value for name, value in finite.items() if abs(value) > SMALLEST})
+
+    @property
+    def family(self) -> Family:
+        """The family that the conditions belong to."""
+        return self._family
+
+    @property
+    def exponents(self) -> Exponents:
+        """The exponents w_a by condition; read only."""
+        return self._exponents
+
+    @property
+    def total(self) -> float:
+        """W, the sum of the exponents."""
+        return float(sum(self.exponents.values()))
+
+    @property
+    def schedule(self) -> Schedule:
+        """The family's schedule."""
+        return self.family.schedule
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """Shape of one point."""
+        return self.family.event
+
+    @property
+    def conditions(self) -> list[str]:
+        """The conditions with a non-zero exponent."""
+        return list(self.exponents)
+
+    def __mul__(self, other: Composition) -> Composition:
+        return self._merge(other, 1.0)
+
+    def __truediv__(self, other: Composition) -> Composition:
+        return self._merge(other, -1.0)
+
+    def __pow__(self, power: float) -> Composition:
+        if not is_finite(power):
+            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
+        return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
+
+    def _merge(self, other: Any, sign: float) -> Composition:
+        if not isinstance(other, Composition):
+            return NotImplemented
+        if other.family is not self.family:
+            raise CompositionError(
+                "both factors must come from one family; got two families. Put all conditions into one Family."
+            )
+        merged = dict(self.exponents)
+        for name, value in other.exponents.items():
+            merged[name] = merged.get(name, 0.0) + sign * value
+        return Composition(self.family, merged)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Composition) and other.family is self.family and other.exponents == self.exponents
+
+    def __hash__(self) -> int:
+        return hash((id(self.family), frozenset(self.exponents.items())))
+
+    def __repr__(self) -> str:
+        factors = [(quoted(name), value) for name, value in self._exponents.items()]
+        shown = [f"{name}^{value:g}" if value != 1 else name for name, value in factors[:_MOST_FACTORS]]
+        more = [f"... ({len(factors)} factors)"] if len(factors) > _MOST_FACTORS else []
+        return " * ".join(shown + more) or "1"
+
+    def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
+        x = self._standard_points(x)
+        return per_unit(self._standard_scores(x, self._time(t, x)), self.family.units)
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return S = sum_a w_a s_a, like x.
+
+        Args:
+            x: `(..., *event)`, in the data's units: shift + scale x_t where members are standardised.
+            t: time in [0, 1], scalar or broadcastable to x's batch shape.
+        """
+        return combine(self.scores(x, t), list(self.exponents.values()))
+
+    def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
+        x = self._standard_points(x)
+        t = self._time(t, x)
+        scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
+        axes = tuple(range(-len(self.event), 0))
+        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, exponents, len(self.event))
+        if self.total == 1:
+            return rate
+        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, exponents)).sum(axes)
+
+    def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
+        """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
+        x = self._standard_points(x)
+        t = self._time(t, x)
+        alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
+        with without_autocast(x.device):
+            terms = [w * self.distribution(name).log_prob(x, alpha, sigma) for name, w in self.exponents.items()]
+        return torch.stack(terms).sum(0) - self.total * self.family.log_scale
+
+    def _standard_scores(self, x: Tensor, t: Tensor) -> Tensor:
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+        with without_autocast(x.device):
+            return self.family.standard_scores(x, t, self.conditions)
+
+    def _standard_points(self, x: Tensor) -> Tensor:
+        self._check_points(x)
+        return self.family.standardise(x)
+
+    def distribution(self, name: str) -> Distribution:
+        """Return the closed form behind a condition, or say that it has none."""
+        member = self.family.members[name]
+        if not isinstance(member, Distribution):
+            raise CompositionError(f"condition {name!r} must have a closed form here; got a learned model.")
+        return member
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether every factor is a closed-form distribution."""
+        return all(isinstance(self.family.members[name], Distribution) for name in self.exponents)
+
+    def validity(self, t: float = 0.0) -> Validity:
+        """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
+        if not 0 <= t <= 1:
+            raise ArgumentError(f"t must lie in [0, 1]; got {t}.")
+        if not self.is_closed_form:
+            return Validity(None, None, "learned scores carry no density to integrate")
+        time = torch.tensor(t, dtype=torch.float64)
+        parts = [self.distribution(name) for name in self.exponents]
+        exponents = list(self.exponents.values())
+        return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
+
+    def _check_points(self, x: Tensor) -> None:
+        """Check that x holds points of this composition, and that there is one."""
+        if not self.exponents:
+            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise ArgumentError(
+                f"x must be a tensor of floating-point numbers; got {kind}. Convert it: torch.as_tensor(x).float()."
+            )
+        if tuple(x.shape[x.ndim - len(self.event) :]) != tuple(self.event):
+            raise ArgumentError(f"x must have points of shape {self.event} last; got {tuple(x.shape)}. Reshape it.")
+
+    def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
+        """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""
+        time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        if not bool(((time >= 0) & (time <= 1)).all()):
+            raise ArgumentError(f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}.")
+        if time.ndim == x.ndim and time.shape[-len(self.event) :].numel() == 1:
+            time = time.reshape(time.shape[: -len(self.event)])
+        return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
+
+
+def _finite(value: float) -> float:
+    if not is_finite(value):
+        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
+    return float(value)

@@ -1,0 +1,30 @@
+"""The field of any family: it asks its members."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from polyscore.algebra import Composition
+from polyscore.algebra.scores import combine, spread
+from polyscore.fields.field import Field, row
+
+
+class ScoreField(Field):
+    """Any family: one call for all scores."""
+
+    closed_form = False
+    graphable = False
+
+    def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
+        self.q = q
+        self.closed_form = q.is_closed_form
+        self.numbers_per_particle = 16 * len(q.exponents) * math.prod(q.event)
+        self.times = times.to(like)
+        self.exponents = list(q.exponents.values())
+
+    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+        scores = self.q.family.standard_scores(x, row(self.times, i), self.q.conditions)
+        value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
+        return combine(scores, self.exponents), value

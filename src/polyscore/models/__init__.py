@@ -1,0 +1,1 @@
+"""Learned scores: any model, networks, ensembles, and their files."""

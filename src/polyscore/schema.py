@@ -1,0 +1,151 @@
+"""What a field may hold, said once: for recipes, protocols, experiments and samplers, in Python and in YAML alike.
+
+    @dataclass(frozen=True)
+    class Recipe(Checked):
+        steps: int = setting(20_000, count())
+        ema: float | None = setting(None, optional(number(0, 1, ends=False)))
+
+A `Checked` dataclass checks its fields when it is made, and keeps plain Python values (NumPy's numbers are welcome,
+files hold Python's). `parse` makes one of a mapping as YAML gives it. Nothing here needs more than Python itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+
+from polyscore.errors import ArgumentError, is_number, listed, nearest, require, shorten
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values that a field may hold.
+
+    Attributes:
+        rule: completes "{field} must ...".
+        holds: whether a value is one of them.
+        plain: the value as files hold it.
+    """
+
+    rule: str
+    holds: Callable[[Any], bool]
+    plain: Callable[[Any], Any] = lambda value: value
+
+
+def count(least: int = 1, most: int | None = None) -> Domain:
+    """Whole numbers from `least` to `most`; True is none."""
+    rule = f"be a whole number of at least {least}" + (f", and at most {most}" if most is not None else "")
+    return Domain(rule, lambda value: _is_whole(value) and least <= value and (most is None or value <= most), int)
+
+
+def number(low: float, high: float = float("inf"), *, ends: bool = True) -> Domain:
+    """Real numbers from `low` to `high`, both included unless `ends` is False; an infinite end never is."""
+    bounded = abs(high) != float("inf")
+    rule = f"be a number of at least {low:g}" if ends else f"be a number above {low:g}"
+    rule += (f", and at most {high:g}" if ends else f", and below {high:g}") if bounded else ""
+
+    def holds(value: Any) -> bool:
+        if not is_number(value) or abs(value) == float("inf"):
+            return False
+        return low <= value <= high if ends else low < value < high
+
+    return Domain(rule, holds, float)
+
+
+def choice(known: Collection[str]) -> Domain:
+    """One of some names; a `Registry` may still grow."""
+    return Domain(f"be one of {listed(known, 30, str)}", lambda value: isinstance(value, str) and value in known)
+
+
+def flag() -> Domain:
+    """True or False; 0 and 1 are neither."""
+    return Domain("be True or False", lambda value: isinstance(value, (bool, np.bool_)), bool)
+
+
+def text(most: int = 200) -> Domain:
+    """A printable text."""
+    rule = f"be a printable text of at most {most} characters"
+    return Domain(rule, lambda value: isinstance(value, str) and value.isprintable() and len(value) <= most)
+
+
+def optional(domain: Domain) -> Domain:
+    """Also None."""
+    return Domain(
+        f"{domain.rule}, or None",
+        lambda value: value is None or domain.holds(value),
+        lambda value: None if value is None else domain.plain(value),
+    )
+
+
+def each(domain: Domain, least: int = 0) -> Domain:
+    """Lists and tuples of different values, kept as tuples."""
+    some = f"hold {'at least ' + str(least) + ' ' if least else ''}different values that {domain.rule}"
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, (list, tuple)) or len(value) < least or not all(map(domain.holds, value)):
+            return False
+        return all(value[i] not in value[:i] for i in range(len(value)))
+
+    return Domain(some, holds, lambda value: tuple(map(domain.plain, value)))
+
+
+def instance(kind: type, rule: str) -> Domain:
+    """Objects of a class."""
+    return Domain(rule, lambda value: isinstance(value, kind))
+
+
+def setting(default: Any, domain: Domain) -> Any:
+    """A dataclass field with a default and a domain."""
+    return dataclasses.field(default=default, metadata={"domain": domain})
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A frozen dataclass whose fields have domains."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            domain = field.metadata.get("domain")
+            if domain is not None:
+                value = getattr(self, field.name)
+                require(domain.holds(value), field.name, domain.rule, shorten(value, 100), _near(value, domain))
+                object.__setattr__(self, field.name, domain.plain(value))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields that `parse` takes."""
+        return [field.name for field in dataclasses.fields(cls) if field.init]
+
+    @classmethod
+    def parse(cls, mapping: Any, subject: str) -> Self:
+        """Return one of a mapping; a key that is no field is an error that names the nearest."""
+        require(isinstance(mapping, Mapping), subject, "be a mapping", shorten(mapping, 80), "Write {name: value}.")
+        for key in mapping:
+            if key not in cls.names():
+                near = nearest(key, cls.names()) or " Leave it out."
+                raise ArgumentError(
+                    f"a key of {subject} must be one of {', '.join(cls.names())}; got {shorten(key)}.{near}"
+                )
+        missing = [f.name for f in dataclasses.fields(cls) if f.init and _required(f) and f.name not in mapping]
+        require(not missing, subject, f"have {listed(missing, 30, str)}", "none", f"Add `{(missing or [''])[0]}:`.")
+        return cls(**mapping)
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _near(value: Any, domain: Domain) -> str:
+    """A hint where a name is nearly one of those that a rule lists."""
+    if not isinstance(value, str) or not domain.rule.startswith("be one of "):
+        return ""
+    return nearest(value, domain.rule.removeprefix("be one of ").split(", ")).strip()
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
