@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from polyscore import __version__
-from polyscore.cli import paper, show, store
+from polyscore.cli import paper, rooms, show, store
 from polyscore.cli.demo import command as demo
 from polyscore.cli.example import command as example
 from polyscore.cli.fit import command as fit
@@ -63,6 +63,7 @@ app.command("example")(example)
 app.command("theory")(theory)
 app.add_typer(paper.app, name="paper")
 app.add_typer(store.app, name="store")
+app.add_typer(rooms.app, name="rooms")
 
 
 def _version(wanted: bool) -> None:

@@ -107,4 +107,11 @@ def clouds(r: np.random.Generator, canvas: Canvas, palette: Canvas) -> Canvas:
     return np.asarray(palette[low] * (1 - share) + palette[low + 1] * share)
 
 
-STYLES: tuple[Callable[[np.random.Generator, Canvas, Canvas], Canvas], ...] = (bands, blobs, blocks, hills, lines, clouds)
+STYLES: tuple[Callable[[np.random.Generator, Canvas, Canvas], Canvas], ...] = (
+    bands,
+    blobs,
+    blocks,
+    hills,
+    lines,
+    clouds,
+)

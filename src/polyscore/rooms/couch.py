@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class Couch:
 
     def _places(self) -> list[tuple[float, float]]:
         edges = np.linspace(-self.inner / 2, self.inner / 2, self.seats + 1)
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(map(float, edges)))
 
     def _seat(self, k: int, x0: float, x1: float) -> Mesh:
         chosen = self.chaise and not self.bench and k == (self.seats - 1 if self.chaise > 0 else 0)
@@ -121,7 +122,9 @@ class Couch:
             return [box((-x, 0.05, 0), (x, self.depth - 0.06, self.leg + 0.02), 0.004)]
         places = [(side * x, depth) for side in (-1, 1) for depth in y]
         if self.chaise:
-            places += [(x - 0.0, self.length - 0.09) for x in (self._chaise_sides()[0] + 0.08, self._chaise_sides()[1] - 0.08)]
+            places += [
+                (x - 0.0, self.length - 0.09) for x in (self._chaise_sides()[0] + 0.08, self._chaise_sides()[1] - 0.08)
+            ]
         if self.legs == "block":
             return [box((a - 0.03, b - 0.03, 0), (a + 0.03, b + 0.03, self.leg + 0.02), 0.004) for a, b in places]
         return [rod((a, b, 0), (a, b, self.leg + 0.03), 0.016, 1.9) for a, b in places]
@@ -151,7 +154,9 @@ def draw(r: np.random.Generator, room: float) -> Couch:
 def _pillows(r: np.random.Generator, width: float, arms: str) -> tuple[tuple[float, float, float], ...]:
     """None to four pillows, apart from each other, those at the ends first."""
     reach = width / 2 - _ARM_WIDTH[arms] - 0.26
-    places = [-reach, reach, -reach + 0.42, reach - 0.42][: int(r.choice([0, 1, 2, 3, 4], p=[0.3, 0.25, 0.25, 0.1, 0.1]))]
+    places = [-reach, reach, -reach + 0.42, reach - 0.42][
+        : int(r.choice([0, 1, 2, 3, 4], p=[0.3, 0.25, 0.25, 0.1, 0.1]))
+    ]
     if reach < 0.5:
         places = places[:2]
     flip = r.choice([-1, 1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
 from polyscore.rooms import materials, textures
 from polyscore.rooms.materials import Material, hsv, lamp
-from polyscore.rooms.meshes import Mesh, ball, box, lathe, rod, sheet
+from polyscore.rooms.meshes import Mesh, ball, box, joined, lathe, panel, rod
 from polyscore.rooms.parts import ROOM, Part, moved, part
 
 
@@ -21,7 +22,7 @@ def rug(r: np.random.Generator, low: float, high: float, front: float) -> list[P
     """Draw a rug between x = low and high that ends at about `front`."""
     width, depth = r.uniform(0.5, 0.85) * (high - low), r.uniform(1.0, 1.6)
     x, y = r.uniform(low + width / 2, high - width / 2), front - r.uniform(0.0, 0.5) - depth
-    top = sheet((x + width / 2, y + depth, 0.012), (-width, 0, 0), (0, -depth, 0), unit=True)
+    top = panel((x + width / 2, y + depth, 0.012), (-width, 0, 0), (0, -depth, 0), unit=True)
     edge = box((x - width / 2, y, 0.0), (x + width / 2, y + depth, 0.011), 0.002)
     cloth = textures.rug(r)
     return [part(ROOM, cloth, top), part(ROOM, Material(cloth.colour), edge)]
@@ -41,28 +42,30 @@ def plant(r: np.random.Generator, x: float, y: float) -> list[Part]:
 
 
 def _leaf(length: float, width: float, bend: float) -> Mesh:
-    """A blade of five balls, flat and ever smaller, that leans outwards."""
+    """A blade that leans outwards: cones from joint to joint, thickest in its lower third."""
     steps = np.linspace(0.15, 1, 5)
     joints = [(bend * s**1.6, 0.0, length * s) for s in steps]
-    return lathe_chain(joints, [width * math.sin(math.pi * (0.2 + 0.75 * s)) * 0.5 for s in steps])
-
-
-def lathe_chain(joints: list[tuple[float, float, float]], radii: list[float]) -> Mesh:
-    """Return cones from joint to joint."""
-    from polyscore.rooms.meshes import joined
-
+    radii = [max(0.003, 0.5 * width * math.sin(math.pi * (0.2 + 0.75 * s))) for s in steps]
     return joined(
-        rod(a, b, max(p, 0.004), max(q, 0.003) / max(p, 0.004), sides=6)
-        for a, b, p, q in zip(joints[:-1], joints[1:], radii[:-1], radii[1:], strict=True)
+        rod(*ends, *_taper(*pair), sides=6) for ends, pair in zip(pairwise(joints), pairwise(radii), strict=True)
     )
+
+
+def _taper(first: float, last: float) -> tuple[float, float]:
+    return first, last / first
 
 
 def floor_lamp(r: np.random.Generator, x: float, y: float, lit: bool) -> list[Part]:
     """Draw a lamp on a pole."""
     tall, wide = r.uniform(1.35, 1.65), r.uniform(0.13, 0.2)
-    stand = [lathe([(1e-6, 0), (0.13, 0), (0.13, 0.02), (0.012, 0.03)], 24, smooth=False), rod((0, 0, 0.02), (0, 0, tall), 0.011)]
+    stand = [
+        lathe([(1e-6, 0), (0.13, 0), (0.13, 0.02), (0.012, 0.03)], 24, smooth=False),
+        rod((0, 0, 0.02), (0, 0, tall), 0.011),
+    ]
     shade = lathe([(wide, tall - 0.14), (wide * r.uniform(0.55, 0.95), tall + 0.12)], 28)
-    cloth = lamp(warm(r), r.uniform(2.0, 5.0)) if lit else Material(hsv(0.11, r.uniform(0.05, 0.3), r.uniform(0.6, 0.95)))
+    cloth = (
+        lamp(warm(r), r.uniform(2.0, 5.0)) if lit else Material(hsv(0.11, r.uniform(0.05, 0.3), r.uniform(0.6, 0.95)))
+    )
     return moved([part(ROOM, materials.metal(r), *stand), part(ROOM, cloth, shade)], x, y)
 
 

@@ -10,12 +10,13 @@ from polyscore.rooms import flaws, scene
 from polyscore.rooms.classes import CLASSES, generator, named
 from polyscore.rooms.flaws import Flaw
 from polyscore.rooms.parts import ROOM
-from polyscore.rooms.render import Image, Layers, denoise, develop, layers, load, shrunk, trace
 from polyscore.rooms.scene import Scene
+from polyscore.rooms.tracing import Image, Layers, as_mitsuba, denoise, develop, layers, shrunk, trace
 from polyscore.rooms.visibility import LEAST, Seen, seen
 from polyscore.schema import Checked, count, number, setting
 
 _FINEST = 128  # pixels a side of the look that decides what is seen, at least
+_SMOOTHED = 256  # pixels a side up to which edges get four rays a pixel
 _ATTEMPTS = 50
 
 
@@ -72,7 +73,8 @@ def draw(seed: int, name: str, index: int, look: Look) -> Drawn:
         if drawn is not None:
             return drawn
     raise ArgumentError(
-        f"a room must show its objects; {name} {index} of seed {seed} did not in {_ATTEMPTS} drawings. Choose another seed."
+        f"a room must show its objects; {name} {index} of seed {seed} did not in {_ATTEMPTS} drawings. Choose another "
+        "seed."
     )
 
 
@@ -95,8 +97,8 @@ def compose(seed: int, name: str, index: int, attempt: int, flaw: Flaw | None) -
 def _attempt(seed: int, name: str, index: int, attempt: int, look: Look, flaw: Flaw | None) -> Drawn | None:
     """One drawing, or None where an object that should be there can hardly be seen."""
     made = compose(seed, name, index, attempt, flaw)
-    loaded = load(made)
-    seen_as = layers(loaded, made.camera, look.resolution * -(-_FINEST // look.resolution))
+    loaded = as_mitsuba(made)
+    seen_as = layers(loaded, made.camera, finer(look.resolution))
     objects = seen(seen_as.number, [part.thing for part in made.parts()])
     if not shows(objects, made, flaw):
         return None
@@ -105,6 +107,11 @@ def _attempt(seed: int, name: str, index: int, attempt: int, look: Look, flaw: F
     if flaw is not None and flaw.kind == "noise":
         image = flaws.noisy(image, flaw.strength, generator(seed, name, index, "noise"))
     return Drawn(name, index, attempt, shown, flaw, image)
+
+
+def finer(resolution: int) -> int:
+    """Return the multiple of a resolution at which a room is looked at: what is seen, and where edges run."""
+    return resolution * max(2 if resolution <= _SMOOTHED else 1, -(-_FINEST // resolution))
 
 
 def shows(objects: dict[str, Seen], made: Scene, flaw: Flaw | None) -> bool:

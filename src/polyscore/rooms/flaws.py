@@ -13,8 +13,8 @@ import numpy as np
 
 from polyscore.rooms.camera import Camera
 from polyscore.rooms.classes import OBJECTS
-from polyscore.rooms.render import Image
 from polyscore.rooms.scene import Placed, Scene
+from polyscore.rooms.tracing import Image
 
 KINDS = ("missing", "extra", "cut", "noise")
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -50,7 +50,7 @@ class Flaw:
 
 
 def is_flawed(start: float, index: int, share: float) -> bool:
-    """Whether a room is one of the flawed: every golden step from `start`, so any first n rooms hold n * share of them."""
+    """Whether a room is one of the flawed: in golden steps from `start`, so any n rooms in a row hold n * share."""
     return (start + index * _GOLDEN) % 1.0 < share
 
 
@@ -60,7 +60,7 @@ def draw(r: np.random.Generator, objects: frozenset[str]) -> Flaw:
     kinds = [kind for kind in KINDS if (objects or kind in ("extra", "noise")) and (others or kind != "extra")]
     kind = str(r.choice(kinds))
     if kind == "noise":
-        return Flaw(kind, None, float(r.uniform(0.12, 0.35)))
+        return Flaw(kind, None, float(r.uniform(0.08, 0.22)))
     chosen = str(r.choice(others if kind == "extra" else sorted(objects)))
     return Flaw(kind, chosen, float(r.uniform(0.35, 0.65)) if kind == "cut" else 0.0)
 

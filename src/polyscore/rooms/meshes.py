@@ -34,7 +34,7 @@ class Mesh:
 
     def moved(self, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Mesh:
         """Return the mesh shifted."""
-        return Mesh(self.points + (x, y, z), self.normals, self.uv, self.faces)
+        return Mesh(self.points + np.array([x, y, z]), self.normals, self.uv, self.faces)
 
     def turned(self, angle: float, axis: str = "z") -> Mesh:
         """Return the mesh rotated about an axis through the origin, counter-clockwise, in radians."""
@@ -73,7 +73,7 @@ def joined(meshes: Iterable[Mesh]) -> Mesh:
     )
 
 
-def sheet(corner: Sequence[float], along: Sequence[float], up: Sequence[float], unit: bool = False) -> Mesh:
+def panel(corner: Sequence[float], along: Sequence[float], up: Sequence[float], unit: bool = False) -> Mesh:
     """Return the parallelogram from `corner` along two edges, facing along x up.
 
     Args:
@@ -140,7 +140,8 @@ def _cube(cells: int) -> tuple[Array, NDArray[np.int64]]:
     one = np.ones_like(u)
     index = np.arange(n * n).reshape(n, n)
     quads = np.stack([index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]], -1).reshape(-1, 4)
-    points, faces = [], []
+    points: list[Array] = []
+    faces: list[NDArray[np.int64]] = []
     for axis in range(3):
         for side in (1, -1):
             columns = np.empty((n * n, 3))
@@ -165,9 +166,9 @@ def lathe(profile: Sequence[tuple[float, float]], sides: int = 24, smooth: bool 
         pairs = np.repeat(pairs, 2, axis=0)[1:-1]
     angle = np.linspace(0, 2 * math.pi, sides + 1)
     ring = np.stack([np.cos(angle), np.sin(angle)], 1)
-    points = np.concatenate(
-        [pairs[:, None, :1] * ring[None], np.repeat(pairs[:, None, 1:], sides + 1, 1)], 2
-    ).reshape(-1, 3)
+    points = np.concatenate([pairs[:, None, :1] * ring[None], np.repeat(pairs[:, None, 1:], sides + 1, 1)], 2).reshape(
+        -1, 3
+    )
     slope = _slopes(pairs, smooth)
     normals = np.concatenate([slope[:, None, :1] * ring[None], np.repeat(slope[:, None, 1:], sides + 1, 1)], 2)
     return Mesh(points, normals.reshape(-1, 3), points[:, :2] + points[:, 2:], _strips(len(pairs), sides, smooth))

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyscore.rooms import art, materials
 from polyscore.rooms.materials import Material, Texture, hsv
-from polyscore.rooms.meshes import Mesh, box, sheet
+from polyscore.rooms.meshes import Mesh, box, panel
 from polyscore.rooms.parts import Part, part
 
 
@@ -34,14 +34,14 @@ class Painting:
     def parts(self) -> list[Part]:
         """Return its meshes."""
         inset = self.frame + self.mount
-        picture = part("painting", Material(texture=self.content), self._sheet(inset, 0.6 * self.deep + 0.002))
+        picture = part("painting", Material(texture=self.content), self._canvas(inset, 0.6 * self.deep + 0.002))
         board = part("painting", Material((0.85, 0.84, 0.81)), self._block())
         return [picture, board, *([part("painting", self.wood, *self._frame())] if self.frame else [])]
 
-    def _sheet(self, inset: float, y: float) -> Mesh:
+    def _canvas(self, inset: float, y: float) -> Mesh:
         # Seen from the room, x runs to the left: the picture's left edge is at the larger x.
         x, z = self.width / 2 - inset, self.height - 2 * inset
-        return sheet((x, y, inset), (-2 * x, 0, 0), (0, 0, z), unit=True)
+        return panel((x, y, inset), (-2 * x, 0, 0), (0, 0, z), unit=True)
 
     def _block(self) -> Mesh:
         x = self.width / 2 - self.frame / 2

@@ -6,6 +6,7 @@ Nothing here knows of classes: what surrounds the objects is drawn alike for all
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from polyscore.rooms import camera as cameras
 from polyscore.rooms import decor, materials, textures, windows
 from polyscore.rooms.camera import Camera
 from polyscore.rooms.materials import Material, hsv, lamp
-from polyscore.rooms.meshes import Mesh, box, sheet
+from polyscore.rooms.meshes import Mesh, box, panel
 from polyscore.rooms.parts import ROOM, Part, part
 
 _WHITE = (0.8, 0.79, 0.77)
@@ -87,7 +88,7 @@ def _lights(
         made += more.parts(width)
     if evening or r.random() < 0.3:
         made += decor.ceiling_lamp(r, r.uniform(-0.5, 0.5), r.uniform(1.6, 3.0), height, r.uniform(8, 20))
-    rear = sheet((-width / 2, depth - 0.01, 0), (width, 0, 0), (0, 0, height))
+    rear = panel((-width / 2, depth - 0.01, 0), (width, 0, 0), (0, 0, height))
     tint = hsv(r.uniform(0.05, 0.16), r.uniform(0, 0.15), 1.0)
     return hanging, [*made, part(ROOM, lamp(tint, r.uniform(0.12, 0.6) * (0.5 if evening else 1.0)), rear)]
 
@@ -110,14 +111,14 @@ def _shell(r: np.random.Generator, width: float, depth: float, height: float) ->
     colour = materials.wall(r)
     back = textures.stripes(r, colour) if r.random() < 0.15 else Material(colour)
     sides = Material(materials.wall(r)) if r.random() < 0.3 else Material(colour)
-    ground = sheet((-x, 0, 0), (width, 0, 0), (0, depth, 0))
+    ground = panel((-x, 0, 0), (width, 0, 0), (0, depth, 0))
     if r.random() < 0.35:  # planks that run away from us
-        ground = sheet((x, 0, 0), (0, depth, 0), (-width, 0, 0))
-    above = sheet((-x, depth, height), (width, 0, 0), (0, -depth, 0))
-    walls = [sheet((-x, depth, 0), (0, -depth, 0), (0, 0, height)), sheet((x, 0, 0), (0, depth, 0), (0, 0, height))]
+        ground = panel((x, 0, 0), (0, depth, 0), (-width, 0, 0))
+    above = panel((-x, depth, height), (width, 0, 0), (0, -depth, 0))
+    walls = [panel((-x, depth, 0), (0, -depth, 0), (0, 0, height)), panel((x, 0, 0), (0, depth, 0), (0, 0, height))]
     made = [
         part(ROOM, textures.floor(r), ground), part(ROOM, Material(_WHITE), above),
-        part(ROOM, back, sheet((x, 0, 0), (-width, 0, 0), (0, 0, height))), part(ROOM, sides, *walls),
+        part(ROOM, back, panel((x, 0, 0), (-width, 0, 0), (0, 0, height))), part(ROOM, sides, *walls),
         part(ROOM, _trim(r), *_boards(r, width, depth, height)),
     ]  # fmt: skip
     return [*made, *_wainscot(r, width)]
@@ -146,7 +147,7 @@ def _wainscot(r: np.random.Generator, width: float) -> list[Part]:
         return []
     tall, colour = r.uniform(0.75, 0.95), Material(materials.wall(r))
     edges = np.linspace(-width / 2, width / 2, round(width / r.uniform(0.45, 0.9)) + 1)
-    panels = [box((a + 0.05, 0, 0.22), (b - 0.05, 0.016, tall - 0.08), 0.006) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    board = sheet((width / 2, 0.006, 0), (-width, 0, 0), (0, 0, tall))
+    panels = [box((a + 0.05, 0, 0.22), (b - 0.05, 0.016, tall - 0.08), 0.006) for a, b in pairwise(edges)]
+    board = panel((width / 2, 0.006, 0), (-width, 0, 0), (0, 0, tall))
     rail = box((-width / 2, 0, tall - 0.03), (width / 2, 0.03, tall), 0.006)
     return [part(ROOM, colour, board, rail, *panels)]

@@ -43,7 +43,10 @@ class Placed:
 
     def parts(self) -> list[Part]:
         """Return its meshes in the room."""
-        return [Part(p.thing, p.mesh.moved(0, 0, self.z), p.material) for p in moved(self.thing.parts(), self.x, self.y, self.turn)]
+        return [
+            Part(p.thing, p.mesh.moved(0, 0, self.z), p.material)
+            for p in moved(self.thing.parts(), self.x, self.y, self.turn)
+        ]
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,7 @@ def _table(r: np.random.Generator, room: Room, couch: Placed | None) -> Placed:
     return _before(room, couch, table, free, turn, half, last)
 
 
-def _before(
-    room: Room, couch: Placed, table: Table, free: np.ndarray, turn: float, half: float, last: float
-) -> Placed:
+def _before(room: Room, couch: Placed, table: Table, free: np.ndarray, turn: float, half: float, last: float) -> Placed:
     """Before the couch's middle, or beside its chaise."""
     front = max(float(p.mesh.high[1]) for p in couch.parts())
     y = min(front + 0.12 + half + 0.25 * free[0], max(last, front + 0.05 + half))

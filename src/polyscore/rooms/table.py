@@ -51,8 +51,8 @@ class Table:
         x, y = share * self.width / 2, share * self.depth / 2
         if not self.round:
             return box((-x, -y, low), (x, y, high), 0.006)
-        return lathe([(1e-6, low), (x - 0.006, low), (x, low + 0.006), (x, high - 0.006), (x - 0.006, high), (1e-6, high)],
-                     40, smooth=False)  # fmt: skip
+        rim = [(x - 0.006, low), (x, low + 0.006), (x, high - 0.006), (x - 0.006, high)]
+        return lathe([(1e-6, low), *rim, (1e-6, high)], 40, smooth=False)
 
     def _legs(self) -> list[Mesh]:
         return {"straight": self._straight, "splayed": self._splayed, "pedestal": self._pedestal, "sled": self._sled,
@@ -78,7 +78,15 @@ class Table:
 
     def _pedestal(self) -> list[Mesh]:
         foot, top = 0.3 * min(self.width, self.depth), self.height - self.thick
-        profile = [(1e-6, 0.0), (foot, 0.0), (foot, 0.015), (0.3 * foot, 0.04), (0.035, 0.1), (0.035, top - 0.05), (0.1, top)]
+        profile = [
+            (1e-6, 0.0),
+            (foot, 0.0),
+            (foot, 0.015),
+            (0.3 * foot, 0.04),
+            (0.035, 0.1),
+            (0.035, top - 0.05),
+            (0.1, top),
+        ]
         return [lathe(profile, 32, smooth=False)]
 
     def _sled(self) -> list[Mesh]:
@@ -98,16 +106,21 @@ class Table:
         return [box((-x, -y, 0), (x, y, top), 0.006)]
 
 
+_PROFILES = {  # (radius, height) from below to above
+    "vase": [(1e-6, 0), (0.045, 0), (0.07, 0.06), (0.065, 0.12), (0.03, 0.18), (0.04, 0.21)],
+    "bowl": [(1e-6, 0), (0.05, 0), (0.11, 0.04), (0.13, 0.075), (0.12, 0.075), (0.05, 0.02), (1e-6, 0.015)],
+    "cup": [(1e-6, 0), (0.035, 0), (0.042, 0.09), (0.037, 0.09), (0.03, 0.02), (1e-6, 0.02)],
+    "plant": [(1e-6, 0), (0.05, 0), (0.065, 0.09)],
+}
+
+
 def _item(kind: str, x: float, z: float) -> list[Mesh]:
     """What stands on a table at x."""
-    made = {
-        "vase": lambda: [lathe([(1e-6, 0), (0.045, 0), (0.07, 0.06), (0.065, 0.12), (0.03, 0.18), (0.04, 0.21)], 20)],
-        "bowl": lambda: [lathe([(1e-6, 0), (0.05, 0), (0.11, 0.04), (0.13, 0.075), (0.12, 0.075), (0.05, 0.02), (1e-6, 0.015)], 24)],
-        "books": lambda: [box((-0.13, -0.09, 0), (0.13, 0.09, 0.03), 0.003), box((-0.11, -0.085, 0.03), (0.12, 0.08, 0.055), 0.003)],
-        "cup": lambda: [lathe([(1e-6, 0), (0.035, 0), (0.042, 0.09), (0.037, 0.09), (0.03, 0.02), (1e-6, 0.02)], 20)],
-        "plant": lambda: [lathe([(1e-6, 0), (0.05, 0), (0.065, 0.09)], 20), ball((0, 0, 0.16), 0.1, 0.9)],
-    }  # fmt: skip
-    return [mesh.moved(x, 0.0, z) for mesh in made[kind]()]
+    if kind == "books":
+        stack = [(0.13, 0.09, 0.0, 0.03), (0.115, 0.08, 0.03, 0.055)]
+        return [box((x - a, -b, z + low), (x + a, b, z + high), 0.003) for a, b, low, high in stack]
+    turned = lathe(_PROFILES[kind], 20).moved(x, 0.0, z)
+    return [turned, ball((x, 0, z + 0.16), 0.1, 0.9)] if kind == "plant" else [turned]
 
 
 def draw(r: np.random.Generator) -> Table:

@@ -1,4 +1,4 @@
-"""Textures drawn from a generator: floors, walls, rugs and cloth; (H, W, 3) float32, linear, seamless where they repeat."""
+"""Textures by a generator: floors, walls, rugs, cloth; (H, W, 3) float32, linear, seamless where they repeat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def planks(r: np.random.Generator) -> Material:
         factor[band, [(shift + k) % pixels for k in range(0, pixels, length)]] *= joint
         factor[row * thick] *= joint
     side = float(r.uniform(1.5, 2.1))
-    return Material((0.5,) * 3, _shaded(wood(r), factor + grain), (side, side), r.uniform(0.015, 0.05), r.uniform(0.15, 0.4))
+    return Material(
+        (0.5,) * 3, _shaded(wood(r), factor + grain), (side, side), r.uniform(0.015, 0.05), r.uniform(0.15, 0.4)
+    )
 
 
 def herringbone(r: np.random.Generator) -> Material:
@@ -74,7 +76,9 @@ def tiles(r: np.random.Generator) -> Material:
     line = (np.arange(pixels) % size) < 2
     colour[line[:, None] | line[None, :]] = np.asarray(hsv(0.1, 0.05, r.uniform(0.45, 0.75)))
     side = float(r.uniform(1.2, 2.4))
-    return Material((0.5,) * 3, np.clip(colour, 0.01, 0.9).astype(np.float32), (side, side), r.uniform(0.03, 0.07), 0.15)
+    return Material(
+        (0.5,) * 3, np.clip(colour, 0.01, 0.9).astype(np.float32), (side, side), r.uniform(0.03, 0.07), 0.15
+    )
 
 
 def carpet(r: np.random.Generator) -> Material:

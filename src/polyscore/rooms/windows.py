@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyscore.rooms.materials import Material, Texture, hsv
-from polyscore.rooms.meshes import Mesh, box, rod, sheet, wave
+from polyscore.rooms.meshes import Mesh, box, panel, rod, wave
 from polyscore.rooms.parts import ROOM, Part, moved, part
 
 _WHITE = Material((0.8, 0.79, 0.76), gloss=0.03)
@@ -51,7 +51,7 @@ class Window:
 
     def _pane(self) -> Mesh:
         x, z = self.width / 2, self.top - self.sill
-        return sheet((x, 0.012, self.sill), (-self.width, 0, 0), (0, 0, z), unit=True)
+        return panel((x, 0.012, self.sill), (-self.width, 0, 0), (0, 0, z), unit=True)
 
     def _frame(self) -> list[Mesh]:
         x, low, high, f = self.width / 2, self.sill, self.top, 0.055

@@ -45,7 +45,7 @@ def needs(package: str) -> ArgumentError:
     return ArgumentError(f"rendering must find {package}; it is not installed. pip install 'polyscore[render]'")
 
 
-def load(scene: Scene) -> Any:
+def as_mitsuba(scene: Scene) -> Any:
     """Return Mitsuba's scene, its shapes in the order of `scene.parts()`."""
     mi = _mitsuba()
     shapes = {f"shape{k:03}": _shape(mi, part) for k, part in enumerate(scene.parts())}
@@ -73,7 +73,10 @@ def _mesh(mi: Any, mesh: Mesh, material: Material, properties: Any) -> Any:
 
 def _surface(mi: Any, material: Material) -> dict[str, Any]:
     """Matt below; above, with weight `gloss`, a rough mirror: cheaper than a coat with Fresnel's law."""
-    matt = {"type": "diffuse", "reflectance": {"type": "rgb", "value": 0.0} if material.glows else _reflectance(mi, material)}
+    matt = {
+        "type": "diffuse",
+        "reflectance": {"type": "rgb", "value": 0.0} if material.glows else _reflectance(mi, material),
+    }
     if material.glows or not material.gloss:
         return {"type": "twosided", "bsdf": matt}
     white = {"type": "rgb", "value": material.colour if material.gloss > 0.3 else 1.0}

@@ -1,0 +1,18 @@
+"""Living rooms with and without a couch, a painting, a table: rendered by anyone, labelled exactly.
+
+from polyscore import rooms
+
+rooms.render("runs/rooms", count=100)                   # needs the extra `render`
+data = rooms.Dataset("runs/rooms")
+data.classes, data.images("couch"), data.boxes("couch")
+rooms.pack(data, "runs/shards"); rooms.unpack("runs/shards", "runs/copy")
+"""
+
+from polyscore.rooms.classes import CLASSES, OBJECTS
+from polyscore.rooms.dataset import Dataset, Record
+from polyscore.rooms.drawing import Look
+from polyscore.rooms.making import render
+from polyscore.rooms.shards import pack, unpack
+from polyscore.rooms.sheet import contact_sheet
+
+__all__ = ["CLASSES", "OBJECTS", "Dataset", "Look", "Record", "contact_sheet", "pack", "render", "unpack"]

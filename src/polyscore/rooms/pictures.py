@@ -1,0 +1,58 @@
+"""Picture files of a dataset: PNG or WebP, each with its record inside, so that both are written in one step."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngInfo
+
+from polyscore.errors import ArgumentError
+
+ENDINGS = (".png", ".webp")
+_KEY = "polyscore"
+
+
+def png(image: NDArray[np.uint8], record: dict[str, Any]) -> bytes:
+    """Return a picture (H, W, 3) with its record as a file."""
+    info, buffer = PngInfo(), io.BytesIO()
+    info.add_text(_KEY, json.dumps(record, sort_keys=True))
+    Image.fromarray(image).save(buffer, "PNG", pnginfo=info)
+    return buffer.getvalue()
+
+
+def webp(image: NDArray[np.uint8], quality: int | None) -> bytes:
+    """Return a picture as WebP; without loss where `quality` is None."""
+    buffer = io.BytesIO()
+    options = {"lossless": True, "quality": 60} if quality is None else {"quality": quality}
+    Image.fromarray(image).save(buffer, "WEBP", method=6, **options)
+    return buffer.getvalue()
+
+
+def record(path: Path) -> dict[str, Any] | None:
+    """Return the record inside a PNG, or None where there is none, or no picture."""
+    try:
+        with Image.open(path, formats=["PNG"]) as opened:
+            found = json.loads(opened.info.get(_KEY, "null"))
+    except (OSError, ValueError, SyntaxError, RecursionError, Image.DecompressionBombError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read(path: Path, resolution: int) -> NDArray[np.uint8]:
+    """Return a picture (resolution, resolution, 3), or say what is wrong with the file."""
+    try:
+        with Image.open(path, formats=["PNG", "WEBP"]) as opened:
+            if opened.size != (resolution, resolution) or opened.mode != "RGB":
+                raise ArgumentError(
+                    f"a picture must have {resolution} x {resolution} pixels in RGB; {str(path)!r} has "
+                    f"{opened.width} x {opened.height} in {opened.mode}. Convert it, or take it out."
+                )
+            return np.asarray(opened, dtype=np.uint8)
+    except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ArgumentError(f"a picture must be readable; {str(path)!r} is not ({error}). Make it again.") from error
