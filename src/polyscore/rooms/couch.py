@@ -75,10 +75,12 @@ class Couch:
         back = box((-half, 0, low), (half, 0.17, self.height - 0.04), 0.05)
         if not self.chaise:
             return [base, back]
-        x0, x1 = self._chaise_sides()
+        x0, x1 = self.chaise_sides
         return [base, back, box((x0, 0, low), (x1, self.length, self.seat - 0.13), 0.03)]
 
-    def _chaise_sides(self) -> tuple[float, float]:
+    @property
+    def chaise_sides(self) -> tuple[float, float]:
+        """Smallest and largest x of the chaise."""
         edge, seat = self.chaise * self.width / 2, self.inner / self.seats + _ARM_WIDTH[self.arms]
         return (edge - seat, edge) if self.chaise > 0 else (edge, edge + seat)
 
@@ -123,7 +125,7 @@ class Couch:
         places = [(side * x, depth) for side in (-1, 1) for depth in y]
         if self.chaise:
             places += [
-                (x - 0.0, self.length - 0.09) for x in (self._chaise_sides()[0] + 0.08, self._chaise_sides()[1] - 0.08)
+                (x - 0.0, self.length - 0.09) for x in (self.chaise_sides[0] + 0.08, self.chaise_sides[1] - 0.08)
             ]
         if self.legs == "block":
             return [box((a - 0.03, b - 0.03, 0), (a + 0.03, b + 0.03, self.leg + 0.02), 0.004) for a, b in places]
@@ -139,13 +141,13 @@ def draw(r: np.random.Generator, room: float) -> Couch:
     seats, arms, leg = int(r.choice([2, 3, 4], p=[0.4, 0.45, 0.15])), ARMS[r.integers(len(ARMS))], r.uniform(0.05, 0.16)
     width = min(seats * r.uniform(0.54, 0.7) + 2 * _ARM_WIDTH[arms], room, 2.7)
     depth, seat = r.uniform(0.8, 0.95), r.uniform(0.38, 0.46)
-    chaise = int(r.choice([-1, 1])) if r.random() < 0.25 and width > 1.7 else 0
+    chaise = int(r.choice([-1, 1])) if r.random() < 0.3 and seats > 2 and width > 1.8 else 0
     pillows, leather = _pillows(r, width, arms), r.random() < 0.25
     colour = materials.fabric(r)
     cover = Material(colour, gloss=0.05, rough=r.uniform(0.25, 0.4)) if leather else textures.cloth(r, colour)
     return Couch(
         width, depth, r.uniform(0.72, 0.92), seat, seats, arms, LEGS[r.integers(len(LEGS))], leg,
-        bool(r.random() < 0.2 and not chaise), chaise, depth + r.uniform(0.4, 0.6), pillows, cover,
+        bool(r.random() < 0.2 and not chaise), chaise, min(depth + r.uniform(0.4, 0.6), 1.45), pillows, cover,
         materials.furniture_wood(r) if r.random() < 0.7 else materials.metal(r),
         tuple(textures.cloth(r, materials.bright(r)) for _ in pillows),
     )  # fmt: skip

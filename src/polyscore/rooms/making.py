@@ -19,6 +19,7 @@ from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
 from polyscore.rooms.dataset import Dataset, read_about, require_empty, write_about, write_lines
 from polyscore.rooms.drawing import Look, draw
+from polyscore.rooms.tracing import require_installed
 
 Report = Callable[[int, int], None]
 MOST = 1_000_000
@@ -47,11 +48,13 @@ def render(
     """
     names, look, seed = list(classes or CLASSES), look or Look(), as_seed(seed)
     _check(names, count, workers)
+    require_installed()
     out = check_directory(out)
     about = _joined(out, {"source": "rendered", "seed": seed, **asdict(look)}, names)
     _require_space(out, len(names) * count, look.resolution)
     with held(out / "dataset.json"):
         write_about(out, about)
+        _sweep(out, names)
         left = _missing(out, names, count)
         _render(out, left, partial(_task, seed, look), workers or cores(), progress, len(names) * count)
         _finish(out, about)
@@ -98,6 +101,13 @@ def _joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[st
 
 def _file(out: Path, name: str, index: int) -> Path:
     return out / name / f"{index:06}.png"
+
+
+def _sweep(out: Path, names: Collection[str]) -> None:
+    """Take away what a process that was killed had begun to write."""
+    for name in names:
+        for file in (out / name).glob(".[0-9]*-*.png"):
+            file.unlink(missing_ok=True)
 
 
 def _missing(out: Path, names: Collection[str], count: int) -> list[tuple[str, int]]:

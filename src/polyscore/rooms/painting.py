@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Painting:
     mount: float
     deep: float
     wood: Material
-    content: Texture
+    content: Texture = field(repr=False, compare=False)
 
     def parts(self) -> list[Part]:
         """Return its meshes."""
@@ -60,8 +61,8 @@ class Painting:
 
 def draw(r: np.random.Generator, room: tuple[float, float]) -> Painting:
     """Draw a painting that fits into `room`, (width, height) in metres."""
-    area, ratio = r.uniform(0.35, 0.95), float(np.exp(r.uniform(-0.45, 0.6)))
-    width, height = min(np.sqrt(area * ratio), room[0]), min(np.sqrt(area / ratio), room[1])
+    area, ratio = r.uniform(0.35, 0.95), math.exp(r.uniform(-0.45, 0.6))
+    width, height = min(math.sqrt(area * ratio), room[0]), min(math.sqrt(area / ratio), room[1])
     bare = r.random() < 0.15
     frame = 0.0 if bare else r.uniform(0.02, 0.065)
     mount = r.uniform(0.03, 0.09) if r.random() < 0.35 and not bare else 0.0

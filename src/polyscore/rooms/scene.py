@@ -23,6 +23,7 @@ from polyscore.rooms.room import Room
 from polyscore.rooms.table import Table
 
 _LOWEST, _HIGHEST = 1.04, 2.12  # of paintings: above every couch, below what every camera shows
+_REACH = 1.15  # depth up to which a couch may stand out from the wall
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,17 @@ class Placed:
     y: float
     z: float = 0.0
     turn: float = 0.0
+
+    @property
+    def couch(self) -> Couch:
+        """The thing, where it is a couch."""
+        assert isinstance(self.thing, Couch)
+        return self.thing
+
+    @property
+    def front(self) -> float:
+        """How far a couch's seat, or a turned couch's corner, reaches into the room; a chaise reaches further."""
+        return self.y + self.couch.depth + abs(float(np.sin(self.turn))) * self.couch.width / 2
 
     def parts(self) -> list[Part]:
         """Return its meshes in the room."""
@@ -76,22 +88,31 @@ def draw(r: np.random.Generator, objects: Collection[str]) -> Scene:
     if "painting" in objects:
         placed["painting"] = _painting(own["painting"], room)
     if "table" in objects:
-        placed["table"] = _table(own["table"], room, placed.get("couch"))
+        couch, placed["table"] = _table(own["table"], room, placed.get("couch"))
+        placed |= {"couch": couch} if couch is not None else {}
     return Scene(room, placed, room.camera)
 
 
 def _couch(r: np.random.Generator, room: Room) -> Placed:
     """Against the back wall or a little before it."""
-    low, high = room.camera.reach(1.15)
-    low, high = max(low, room.stage[0]), min(high, room.stage[1])
+    low, high = _span(room, _REACH)
     couch = couches.draw(r, high - low)
-    if couch.chaise and couch.length > 1.45:
-        couch = replace(couch, length=1.45)
-    turn = float(np.clip(r.normal(0, 0.06), -0.15, 0.15)) if r.random() < 0.3 else 0.0
+    ahead = _span(room, couch.front + _REACH - couch.depth)
+    if couch.chaise and ahead[1] - ahead[0] < couch.width + 0.1:
+        couch = replace(couch, chaise=0)
+    elif couch.chaise:
+        low, high = ahead
+    turn = float(np.clip(r.normal(0, 0.06), -0.15, 0.15)) if r.random() < 0.3 and not couch.chaise else 0.0
     half = couch.width / 2 + 0.02
     away = r.uniform(0.03, 0.16) + abs(np.sin(turn)) * half
     middle = r.uniform(low + half, high - half) if high - low > 2 * half else (low + high) / 2
     return Placed(couch, middle, away, turn=turn)
+
+
+def _span(room: Room, y: float) -> tuple[float, float]:
+    """Between which x the stage is in the picture at depth y."""
+    low, high = room.camera.reach(y)
+    return max(low, room.stage[0]), min(high, room.stage[1])
 
 
 def _painting(r: np.random.Generator, room: Room) -> Placed:
@@ -101,26 +122,30 @@ def _painting(r: np.random.Generator, room: Room) -> Placed:
     return Placed(painting, x, 0.0, r.uniform(_LOWEST, _HIGHEST - painting.height))
 
 
-def _table(r: np.random.Generator, room: Room, couch: Placed | None) -> Placed:
-    """Anywhere on the floor that is seen; before the couch where there is one."""
-    table, free, turn = tables.draw(r), r.random(3), float(r.normal(0, 0.05))
+def _table(r: np.random.Generator, room: Room, couch: Placed | None) -> tuple[Placed | None, Placed]:
+    """Anywhere on the floor that is seen; before the couch where there is one, which may lose its chaise."""
+    table, free, turn = tables.draw(r), r.random(2), float(r.normal(0, 0.05))
     half = table.depth / 2 + abs(np.sin(turn)) * table.width / 2
     first, last = 0.15 + half, room.camera.floor - 0.05 - half
+    if couch is not None:
+        first = couch.front + 0.1 + half
+        last = min(max(last, first), first + 0.3)
     y = first + free[0] * (last - first)
-    near = _clear(room, y, table)
-    x = near[0] + free[1] * (near[1] - near[0])
-    if couch is None:
-        return Placed(table, x, y, turn=turn)
-    return _before(room, couch, table, free, turn, half, last)
+    low, high = _clear(room, y, table)
+    if couch is not None:
+        beside = _beside(couch, table, low, high)
+        couch = couch if beside else replace(couch, thing=replace(couch.couch, chaise=0))
+        low, high = beside or (float(np.clip(couch.x + side, low, high)) for side in (-0.25, 0.25))
+    return couch, Placed(table, low + free[1] * (high - low), y, turn=turn)
 
 
-def _before(room: Room, couch: Placed, table: Table, free: np.ndarray, turn: float, half: float, last: float) -> Placed:
-    """Before the couch's middle, or beside its chaise."""
-    front = max(float(p.mesh.high[1]) for p in couch.parts())
-    y = min(front + 0.12 + half + 0.25 * free[0], max(last, front + 0.05 + half))
-    near = _clear(room, y, table)
-    x = float(np.clip(couch.x + 0.5 * (free[1] - 0.5), *near))
-    return Placed(table, x, y, turn=turn)
+def _beside(couch: Placed, table: Table, low: float, high: float) -> tuple[float, float] | None:
+    """Between which x a table stands beside a couch's chaise; None without a chaise, or where there is no room."""
+    edges, away, side = couch.couch.chaise_sides, table.width / 2 + 0.1, couch.couch.chaise
+    nearest = couch.x + (edges[0] - away if side > 0 else edges[1] + away)
+    if not side or not low <= nearest <= high:
+        return None
+    return (max(low, nearest - 0.3), nearest) if side > 0 else (nearest, min(high, nearest + 0.3))
 
 
 def _clear(room: Room, y: float, table: Table) -> tuple[float, float]:

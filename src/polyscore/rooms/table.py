@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +74,10 @@ class Table:
                 *(box((s * x - 0.01, -y, low), (s * x + 0.01, y, top), 0.002) for s in (-1, 1))]  # fmt: skip
 
     def _splayed(self) -> list[Mesh]:
-        top = self.height - self.thick
-        return [rod((x, y, 0), (0.72 * x, 0.72 * y, top), 0.016, 1.6) for x, y in self._corners(0.04)]
+        top, corners = self.height - self.thick, self._corners(0.04)
+        lean = 0.28 * math.hypot(*corners[0])
+        low = 0.016 * lean / math.hypot(lean, top)  # a leaning leg stands on the edge of its foot
+        return [rod((x, y, low), (0.72 * x, 0.72 * y, top), 0.016, 1.6) for x, y in corners]
 
     def _pedestal(self) -> list[Mesh]:
         foot, top = 0.3 * min(self.width, self.depth), self.height - self.thick
@@ -126,7 +129,7 @@ def _item(kind: str, x: float, z: float) -> list[Mesh]:
 def draw(r: np.random.Generator) -> Table:
     """Draw a table."""
     round_ = bool(r.random() < 0.35)
-    width = r.uniform(0.7, 0.95) if round_ else r.uniform(0.8, 1.2)
+    width = r.uniform(0.65, 0.85) if round_ else r.uniform(0.8, 1.2)
     depth = width if round_ else r.uniform(0.45, 0.62)
     kinds = [kind for kind in LEGS if not (round_ and kind == "sled")]
     top = _top(r)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,20 +30,21 @@ _KNEE = 0.75  # brightness from which on the film saturates softly
 @cache
 def _mitsuba() -> Any:
     """Mitsuba, without LLVM and with one thread."""
-    try:
-        import drjit
-        import mitsuba
-    except ImportError as error:
-        raise needs("mitsuba") from error
+    require_installed()
+    import drjit
+    import mitsuba
+
     mitsuba.set_variant("scalar_rgb")
     mitsuba.set_log_level(mitsuba.LogLevel.Error)
     drjit.set_thread_count(1)
     return mitsuba
 
 
-def needs(package: str) -> ArgumentError:
-    """Return the error for a package that is not installed."""
-    return ArgumentError(f"rendering must find {package}; it is not installed. pip install 'polyscore[render]'")
+def require_installed() -> None:
+    """Raise `ArgumentError` unless the extra `render` is installed."""
+    for package in ("mitsuba", "pyoidn"):
+        if find_spec(package) is None:
+            raise ArgumentError(f"rendering must find {package}; it is not installed. pip install 'polyscore[render]'")
 
 
 def as_mitsuba(scene: Scene) -> Any:
@@ -131,15 +133,24 @@ def layers(loaded: Any, camera: Camera, resolution: int) -> Layers:
     integrator = mi.load_dict({"type": "aov", "aovs": "a:albedo,n:sh_normal,i:shape_index", "block_size": 32})
     sensor = _sensor(mi, camera, resolution, 1)
     seen = np.array(mi.render(loaded, sensor=sensor, integrator=integrator, spp=1, seed=0), dtype=np.float32)
-    return Layers(seen[..., :3], seen[..., 3:6], np.rint(seen[..., 6]).astype(np.int64))
+    return Layers(seen[..., :3], seen[..., 3:6], np.rint(seen[..., 6]).astype(np.int64) - _first())
+
+
+@cache
+def _first() -> int:
+    """The number that Mitsuba gives to a scene's first shape: 1 in some versions, 0 in others."""
+    mi = _mitsuba()
+    around = mi.load_dict({"type": "scene", "shape": {"type": "sphere", "radius": 10.0}})
+    integrator = mi.load_dict({"type": "aov", "aovs": "i:shape_index"})
+    sensor = _sensor(mi, Camera(0, 0, 0, 0, 0, 1), 1, 1)
+    return round(float(np.array(mi.render(around, sensor=sensor, integrator=integrator, spp=1, seed=0)).max()))
 
 
 @cache
 def _denoiser() -> tuple[Any, Any, Any]:
-    try:
-        import pyoidn
-    except ImportError as error:
-        raise needs("pyoidn") from error
+    require_installed()
+    import pyoidn
+
     device = pyoidn.Device()
     device.set_int("numThreads", 1)
     device.set_bool("setAffinity", False)
