@@ -157,7 +157,7 @@ def test_packing_and_unpacking_gives_it_back(dataset: Dataset, tmp_path: Path, q
 
 
 def test_shards_keep_below_their_limit(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "webp", lambda image, quality: bytes(20_000))
+    monkeypatch.setattr(pictures, "packed", lambda image, quality: (".jpg", bytes(20_000)))
     files = pack(dataset, tmp_path / "shards", largest=2**16)
     assert len(files) == 5 and max(file.stat().st_size for file in files) <= 2**16
     files[3].unlink()

@@ -58,10 +58,10 @@ def render(
 def pack(
     dataset: Annotated[Path, typer.Argument(help="Folder with dataset.json.")],
     out: Annotated[Path, typer.Argument(help="New or empty folder for the shards.")],
-    quality: Annotated[int, typer.Option(help="Of WebP, 0 to 100.")] = 90,
-    lossless: Annotated[bool, typer.Option(help="Keep every bit.")] = False,
+    quality: Annotated[int, typer.Option(help="Of JPEG, 0 to 100.")] = 95,
+    lossless: Annotated[bool, typer.Option(help="Keep every bit, as WebP.")] = False,
 ) -> None:
-    """Pack a dataset into zip files of WebP pictures, at most 15 MiB each.
+    """Pack a dataset into zip files of small pictures, at most 15 MiB each.
 
     Example: `polyscore rooms pack runs/rooms runs/shards`
     """

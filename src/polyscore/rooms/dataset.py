@@ -2,7 +2,7 @@
 
 rooms/
   dataset.json          format, version, source, seed, resolution, rooms per class
-  couch/000000.png      pictures, PNG or WebP
+  couch/000000.png      pictures: PNG, WebP or JPEG
   couch/rooms.jsonl     a line a picture: what was asked for, what is seen, boxes, flaws
 """
 

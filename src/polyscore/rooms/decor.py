@@ -64,7 +64,7 @@ def floor_lamp(r: np.random.Generator, x: float, y: float, lit: bool) -> list[Pa
     ]
     shade = lathe([(wide, tall - 0.14), (wide * r.uniform(0.55, 0.95), tall + 0.12)], 28)
     cloth = (
-        lamp(warm(r), r.uniform(2.0, 5.0)) if lit else Material(hsv(0.11, r.uniform(0.05, 0.3), r.uniform(0.6, 0.95)))
+        lamp(warm(r), r.uniform(0.7, 1.8)) if lit else Material(hsv(0.11, r.uniform(0.05, 0.3), r.uniform(0.6, 0.95)))
     )
     return moved([part(ROOM, materials.metal(r), *stand), part(ROOM, cloth, shade)], x, y)
 

@@ -14,6 +14,7 @@ from polyscore.errors import ArgumentError, is_count, require
 from polyscore.experiments.engines.local import Local
 from polyscore.files.atomic import check_directory, held, write_bytes
 from polyscore.limits import show_bytes
+from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
@@ -21,7 +22,6 @@ from polyscore.rooms.dataset import Dataset, read_about, require_empty, write_ab
 from polyscore.rooms.drawing import Look, draw
 from polyscore.rooms.tracing import require_installed
 
-Report = Callable[[int, int], None]
 MOST = 1_000_000
 _SMALLEST = 0.5  # bytes a pixel of a PNG, from below
 
@@ -34,7 +34,7 @@ def render(
     seed: int = 0,
     look: Look | None = None,
     workers: int | None = None,
-    progress: Report | None = None,
+    progress: Any = None,
 ) -> Dataset:
     """Render `count` rooms of each class into a folder, or those of them that are missing there.
 
@@ -44,7 +44,7 @@ def render(
         classes: names in `CLASSES`; all of them by default.
         seed: a room is a function of (seed, class, index) and the look.
         workers: processes; as many as there are cores by default.
-        progress: called with (rooms done, rooms in all).
+        progress: called with (rooms done, rooms in all); None and True mean a bar where one can be seen.
     """
     names, look, seed = list(classes or CLASSES), look or Look(), as_seed(seed)
     _check(names, count, workers)
@@ -56,7 +56,8 @@ def render(
         write_about(out, about)
         _sweep(out, names)
         left = _missing(out, names, count)
-        _render(out, left, partial(_task, seed, look), workers or cores(), progress, len(names) * count)
+        with reporting(progress, "rooms") as report:
+            _render(out, left, partial(_task, seed, look), workers or cores(), report, len(names) * count)
         _finish(out, about)
     return Dataset(out)
 
@@ -123,7 +124,7 @@ def _task(seed: int, look: Look, room: tuple[str, int]) -> tuple[str, int, bytes
 
 def _render(
     out: Path, left: list[tuple[str, int]], task: Callable[[tuple[str, int]], tuple[str, int, bytes]], workers: int,
-    progress: Report | None, total: int,
+    progress: Callable[..., None] | None, total: int,
 ) -> None:  # fmt: skip
     done = total - len(left)
     for name, index, content in Local(max(1, min(workers, len(left)))).map(task, left):

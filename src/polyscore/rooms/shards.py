@@ -1,4 +1,4 @@
-"""Shards: a dataset as a few zip files of WebP pictures, to travel; any zip program can open them.
+"""Shards: a dataset as a few zip files of JPEG or WebP pictures, to travel; any zip program can open them.
 
 Each shard holds its part of the pictures and records, and the whole `dataset.json`; its name says how many there are.
 """
@@ -20,17 +20,17 @@ from polyscore.rooms.dataset import Dataset, read_about, require_empty, write_ab
 
 LARGEST = 15 * 2**20  # bytes
 _SHARD = re.compile(r"shard-(\d{4})-of-(\d{4})\.zip")
-_PICTURE = re.compile(r"\d{6}\.webp")
+_PICTURE = re.compile(r"\d{6}\.(webp|jpg)")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _INFLATED = 64 * 2**20  # bytes of one member, at most
 Entry = tuple[dict[str, Any], tuple[str, bytes]]  # a record; a name and its content
 
 
-def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 90, largest: int = LARGEST) -> list[Path]:
+def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest: int = LARGEST) -> list[Path]:
     """Write a dataset as shards into a new or empty folder; return their paths.
 
     Args:
-        quality: of WebP, from 0 to 100; None keeps every bit.
+        quality: of JPEG, from 0 to 100; None keeps every bit, as WebP.
         largest: bytes of a shard.
     """
     require(quality is None or 0 <= quality <= 100, "quality", "be from 0 to 100, or None", quality)
@@ -45,11 +45,9 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 90, largest
 def _members(dataset: Dataset, quality: int | None) -> Iterator[Entry]:
     for name in dataset.classes:
         for k, record in enumerate(dataset.records(name)):
-            file = f"{record.index:06}.webp"
-            yield (
-                record.to_dict() | {"file": file},
-                (f"{name}/{file}", pictures.webp(dataset.images(name, [k])[0], quality)),
-            )
+            ending, content = pictures.packed(dataset.images(name, [k])[0], quality)
+            file = f"{record.index:06}{ending}"
+            yield record.to_dict() | {"file": file}, (f"{name}/{file}", content)
 
 
 def _parts(members: Iterator[Entry], largest: int) -> Iterator[list[Entry]]:

@@ -129,7 +129,7 @@ def _item(kind: str, x: float, z: float) -> list[Mesh]:
 def draw(r: np.random.Generator) -> Table:
     """Draw a table."""
     round_ = bool(r.random() < 0.35)
-    width = r.uniform(0.65, 0.85) if round_ else r.uniform(0.8, 1.2)
+    width = r.uniform(0.65, 0.85) if round_ else r.uniform(0.9, 1.25)
     depth = width if round_ else r.uniform(0.45, 0.62)
     kinds = [kind for kind in LEGS if not (round_ and kind == "sled")]
     top = _top(r)

@@ -24,6 +24,7 @@ from polyscore.rooms.scene import Scene
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 _DEPTH = 8  # segments of a path; most end earlier, by roulette
+_KEY = 0.85  # how bright white shall be in a room's median light
 _KNEE = 0.75  # brightness from which on the film saturates softly
 
 
@@ -176,7 +177,7 @@ def denoise(colour: Floats, albedo: Floats, normal: Floats) -> Floats:
 def develop(colour: Floats, albedo: Floats, brightness: float) -> Image:
     """Return a picture as a camera would take it: exposed for its median light, saturating softly, sRGB."""
     light = colour.mean(-1) / np.maximum(albedo.mean(-1), 0.05)
-    exposed = np.maximum(colour, 0) * (brightness * 0.95 / max(float(np.median(light)), 1e-6))
+    exposed = np.maximum(colour, 0) * (brightness * _KEY / max(float(np.median(light)), 1e-6))
     above = np.maximum(exposed - _KNEE, 0)
     film = np.minimum(exposed, _KNEE) + (1 - _KNEE) * (1 - np.exp(-above / (1 - _KNEE)))
     screen = np.where(film <= 0.0031308, 12.92 * film, 1.055 * film ** (1 / 2.4) - 0.055)

@@ -85,7 +85,7 @@ def view(r: np.random.Generator, power: float, evening: bool) -> Texture:
     line = r.uniform(0.1, 0.45)
     image = np.where(rows > line, pale + (sky - pale) * (rows - line) / (1 - line), ground)
     if evening:
-        image = image * np.asarray(hsv(0.61, 0.45, 0.6))
+        image = image * np.asarray(hsv(0.61, 0.35, 0.6))
     return np.asarray(np.tile(image * power, (1, 4, 1)), dtype=np.float32)
 
 
