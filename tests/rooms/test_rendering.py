@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -221,7 +222,10 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch, t
         (["--seed", str(1 << 5000)], "seed must be"),
     ],
 )
-def test_bad_options_are_refused_before_anything_is_made(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_bad_options_are_refused_before_anything_is_made(
+    tmp_path: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making.shutil, "disk_usage", lambda place: types.SimpleNamespace(free=10**12))
     result = CliRunner().invoke(app, ["rooms", "render", str(tmp_path / "out"), *arguments])
     assert result.exit_code == 2 and message in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()

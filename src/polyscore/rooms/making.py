@@ -48,10 +48,10 @@ def render(
     """
     names, look, seed = list(classes or CLASSES), look or Look(), as_seed(seed)
     _check(names, count, workers)
-    require_installed()
     out = check_directory(out)
     about = _joined(out, {"source": "rendered", "seed": seed, **asdict(look)}, names)
     _require_space(out, len(names) * count, look.resolution)
+    require_installed()
     with held(out / "dataset.json"):
         write_about(out, about)
         _sweep(out, names)
