@@ -14,9 +14,7 @@ from polyscore.experiments.cells import Experiment, Protocol, quick
 from polyscore.experiments.papers import SETTINGS
 from polyscore.experiments.spec import ProtocolSpec, SpecError, dump_spec, load_spec, parse_experiment, parse_spec
 from polyscore.nn.mlp import ACTIVATIONS
-from polyscore.samplers.grids import GRIDS
-from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
-from polyscore.samplers.starts import STARTS
+from polyscore.samplers import GRIDS, INTEGRATORS, QUADRATURES, STARTS
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
