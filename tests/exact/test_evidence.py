@@ -106,14 +106,14 @@ def test_the_published_sampler_is_right_at_one():
 
 
 @pytest.mark.parametrize("exponents", ["2,-.5", ".3,.2"])
-def test_the_papers_move_on_pure_noise_is_refused_away_from_one(exponents):
+def test_the_unbalanced_move_on_pure_noise_is_refused_away_from_one(exponents):
     """Its steps and its rates belong to two moves there."""
     q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS[exponents])
     with pytest.raises(ArgumentError, match="balanced move when W is not 1"):
         ps.FeynmanKac(particles=4, steps=5, move=Unbalanced()).sample(q, 1)
 
 
-def test_the_papers_move_on_pure_noise_is_right_at_one():
+def test_the_unbalanced_move_on_pure_noise_is_right_at_one():
     q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS["1,1,-1"])
     check(ps.FeynmanKac(particles=4096, steps=250, move=Unbalanced()).sample(q, 4, seed=6), q)
 

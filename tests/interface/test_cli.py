@@ -111,7 +111,7 @@ def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
         ("a1 * (a2 / base", [], ["parenthesis must be closed", "^"]),
         ("a1 * * a2", [], ["expected a condition", "'*'", "^"]),
         ("", [], ["expected a condition"]),
-        ("a1 * a2 / base", ["-K", "0"], ["particles (K)", "at least 1", "got 0"]),
+        ("a1 * a2 / base", ["-K", "0"], ["particles must", "at least 1", "got 0"]),
         ("a1 * a2 / base", ["-n", "0"], ["n must", "got 0"]),
         ("a1 * a2 / base", ["--steps", "0"], ["steps must", "got 0"]),
         ("a1 * a2 / base", ["--churn", "-1"], ["churn must be a number of at least 0", "-1"]),

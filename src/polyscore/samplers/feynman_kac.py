@@ -7,7 +7,7 @@ error of adding scores falls with K instead of staying; the mean weight estimate
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from polyscore.errors import is_number
@@ -29,6 +29,7 @@ def _is_window(window: Any) -> bool:
     return bool(0 <= window[0] < window[1] <= 1)
 
 
+_SHARE = replace(number(0, 1), rule="be a share of K in [0, 1]")
 _WINDOW = Domain("be (low, high) with 0 <= low < high <= 1", _is_window, lambda window: tuple(map(float, window)))
 
 
@@ -52,7 +53,7 @@ class FeynmanKac(Sampler):
     particles: int = setting(16, count())
     clip: float | None = setting(None, optional(number(0, 1e30, ends=False)))
     resampling: str | Resampler | None = setting("systematic", _RESAMPLING)
-    threshold: float = setting(1.0, number(0, 1))
+    threshold: float = setting(1.0, _SHARE)
     window: tuple[float, float] | None = setting(None, optional(_WINDOW))
     ancestry: bool = setting(False, flag())
     quadrature: str | Callable[..., Any] = setting("noise", _QUADRATURE)
