@@ -18,8 +18,12 @@ from polyscore.schema import Domain
 
 def by_name(registry: Registry[Any], form: str, fits: Callable[[Any], bool] = callable) -> Domain:
     """A registered name, kept as such, or an object of that form; the registry's own objects go by their names."""
-    rule = f"be a registered name or {form}"
-    return Domain(rule, lambda value: _is_known(registry, value) or fits(value), lambda v: _name(registry, v) or v)
+
+    def plain(value: Any) -> Any:
+        part = value if isinstance(value, str) else found(registry, value)
+        return _name(registry, part) or part
+
+    return Domain(f"be a registered name or {form}", lambda v: _is_known(registry, v) or fits(v), plain)
 
 
 def by_value(registry: Registry[Any], kind: type) -> Domain:
