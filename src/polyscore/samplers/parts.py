@@ -79,5 +79,5 @@ def _is_known(registry: Registry[Any], part: Any) -> bool:
     return isinstance(part, (str, Mapping)) and found(registry, part) is not None
 
 
-def _name(registry: Registry[Any], entry: Callable[..., Any]) -> str:
+def _name(registry: Registry[Any], entry: object) -> str:
     return next((name for name, known in registry.items() if known is entry), "")
