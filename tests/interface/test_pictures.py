@@ -12,6 +12,7 @@ import torch
 from polyscore import plots
 from polyscore.experiments import figures
 from polyscore.experiments.tables import Entry, Table
+from polyscore.paper import pictures
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -65,10 +66,10 @@ def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tm
     sources = {"a1": points, "a2": 3 * points, "base": points}
     results = {f"{name}: SW2 0.64": points for name in ("naive (K = 1)", "Feynman–Kac (K = 16)", "exact; two draws")}
     title = "a1 · a2 / base, learned from 10000 points each\ndashed: holds 95 % of the exact composition"
-    plots.composition(tmp_path / "c.png", sources, results, 2.0, title)
+    pictures.composition(tmp_path / "c.png", sources, results, 2.0, title)
     line = [64.0, 32.0, 16.0]
     curve = {"t": [1.0, 0.5, 0.0], "positions": line, "ancestors": line, "particles": line, "final": line}
-    plots.diversity(tmp_path / "d.png", {"SDE": curve, "ODE": curve}, 64)
+    pictures.diversity(tmp_path / "d.png", {"SDE": curve, "ODE": curve}, 64)
     assert [texts_outside(figure) for figure in drawn] == [[], []]
 
 

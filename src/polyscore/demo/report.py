@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from polyscore import plots
 from polyscore.demo.diversity import Curve, diversity
 from polyscore.demo.scenes import REPAIRED, Distances, Scene, draw
 from polyscore.demo.table import Cell, Row, Sizes, cells, composed, compute, floor, rows
 from polyscore.files.atomic import check_directory, write_text
+from polyscore.paper import pictures
 from polyscore.samplers import FeynmanKac
 
 Progress = Callable[[int, int, str], None]
@@ -97,7 +97,7 @@ def _distances(table: list[Row], sizes: Sizes, seed: int) -> Distances:
 
 def _write(out: Path, table: list[Row], curves: dict[str, Curve]) -> list[Path]:
     paths = [out / name for name in ("diversity.png", "table.md", "table.csv")]
-    plots.diversity(paths[0], curves, max(_SWARMS))
+    pictures.diversity(paths[0], curves, max(_SWARMS))
     write_text(paths[1], markdown(table))
     write_text(paths[2], _csv(table))
     return paths

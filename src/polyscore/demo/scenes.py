@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore import plots
 from polyscore.algebra import base_composition
 from polyscore.experiments.papers.settings import setting
+from polyscore.paper import pictures
 from polyscore.targets import exact
 
 REPAIRED, HARMED = "gaussian-nonfactorized-ood", "gaussian-factorized-ood"
@@ -93,4 +93,4 @@ def draw(path: Path, name: str, samples: Sequence[Tensor], found: Distances, sco
     }
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
     title = f"a1 · a2 / base, {scores}\ndashed: holds 95 % of the exact composition"
-    plots.composition(path, sources, results, level, title)
+    pictures.composition(path, sources, results, level, title)

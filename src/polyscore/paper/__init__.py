@@ -1,0 +1,1 @@
+"""The paper on top of the library."""
