@@ -1,7 +1,7 @@
 """Parts of samplers by name: what a field takes, what a name stands for, and how a part is written down.
 
 A field such as `grid` takes a registered name or the object itself. An entry of a registry is a function, which stands
-for itself, or a class, of which one is made: files write `langevin`, or `{kind: langevin, rounds: 5}` for its options.
+for itself, or a class, of which one is made: files write `langevin`, or `{kind: langevin, size: 0.1}` for its options.
 """
 
 from __future__ import annotations
