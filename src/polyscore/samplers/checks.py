@@ -106,9 +106,8 @@ def variance_ratio(schedule: Schedule, variance: float, times: Tensor, table: St
 def require_room(q: Composition, particles: int, steps: int, n: int, history: bool, like: Tensor) -> None:
     """Refuse counts whose result, tables or single swarm cannot fit into memory."""
     dim, width = math.prod(q.event), like.element_size()
-    parts = [getattr(q.family.members[name], "components", None) for name in q.conditions]
-    full = any(getattr(part, "bases", None) is not None for part in parts)
-    tables = steps * 8 * (75 + (len(parts) + 4) * dim * (dim if full else 1))
+    full = any(part.bases is not None for part in q.mixtures or ())
+    tables = steps * 8 * (75 + (len(q.exponents) + 4) * dim * (dim if full else 1))
     result = n * (particles * (dim * width + 8) + dim * width + 16) + (n * steps * 4 if history else 0)
     swarm = particles * 16 * dim * width
     remedy = "Ask for fewer samples, particles or steps, or sample in parts with other seeds."

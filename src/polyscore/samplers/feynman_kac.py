@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyscore.algebra import Composition
-from polyscore.algebra.validity import path_validity
 from polyscore.errors import is_count, is_number, require
 from polyscore.notices import warn
 from polyscore.samplers.moves import QUADRATURES, Balanced, Move, Published
@@ -94,9 +93,9 @@ def _is_window(window: object) -> bool:
 
 def _warn_of_improper_path(q: Composition) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
-    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
+    if q.mixtures is None or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or q.validity().proper is False:
         return
-    t, answer = path_validity([q.distribution(name) for name in q.exponents], list(q.exponents.values()), q.schedule)
+    t, answer = q.path_validity()
     if answer.proper is False:
         warn(
             f"the path of {q!r} is improper at t = {t:.3g} ({answer.reason}): Feynman-Kac weights have no target "

@@ -181,7 +181,7 @@ def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, histo
     extent, schedule, total = extent_of(q), q.schedule, q.total
     grid = GRIDS[settings.grid](schedule, settings.steps, extent)
     begin = STARTS[settings.start](q, settings.move, grid.times[0])
-    if settings.start == "matched" and q.is_closed_form and not begin.exact:
+    if settings.start == "matched" and q.has_density and not begin.exact:
         begin = pooled(q, begin, grid.times[0], seed)
     warn_of_signal(q, extent, grid.times[0], begin)
     warn_of_rounding(extent, like.dtype)
