@@ -2,7 +2,7 @@
 
 The first cells are spaced by sinh around each factor's middle, so that they are as fine as its width there and reach
 10^12 widths out. Middle and width are those of its draws, else of its moments, else 0 and 1. Then cells move, round by
-round, to where the factors and their product are large: first by flattened densities (temperatures from 4^12 down),
+round, to where the factors and their product are large: first by flattened densities (temperatures from 8^8 down),
 which show a narrow part from far away, then by masses and by jumps. A share of the cells stays where they were first.
 """
 
@@ -23,9 +23,9 @@ from polyscore.targets.axes import EdgedAxes, middles
 
 _REACH, _OUTSIDE = 1e12, 1e-11  # widths that the first cells reach out; mass that the last may leave outside
 _DRAWS, _FINEST, _GRADE = 4096, 1e-13, 2.5
-_COARSE = {1: 10_000, 2: 500}
-_TEMPERATURES, _ROUNDS = [4.0**k for k in range(12, 0, -1)], 6
-_CHUNK = 1 << 18
+_COARSE = {1: 10_000, 2: 400}
+_TEMPERATURES, _ROUNDS = [8.0**k for k in range(8, 0, -1)], 5
+_CHUNK = 1 << 16
 REMEDY = (
     "Write its sample(n, seed, dtype) or moments(), which show where to look, or draw a reference by FeynmanKac with "
     "many particles."
