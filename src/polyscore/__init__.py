@@ -10,7 +10,7 @@ __version__ = "0.3.0"
 # Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
 _HOMES = {
     "algebra": ["Composition", "Family", "base_composition", "parse"],
-    "distributions": ["Gaussian", "Mixture"],
+    "distributions": ["Density", "Distribution", "Gaussian", "Mixture"],
     "models.ensemble": ["Ensemble"],
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
@@ -19,6 +19,7 @@ _HOMES = {
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many", "load"],
 }
+_ROOMS = ("distributions", "plots")  # modules that are asked for by their own name
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_NAMES)]
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from polyscore.algebra import Family as Family
     from polyscore.algebra import base_composition as base_composition
     from polyscore.algebra import parse as parse
+    from polyscore.distributions import Density as Density
+    from polyscore.distributions import Distribution as Distribution
     from polyscore.distributions import Gaussian as Gaussian
     from polyscore.distributions import Mixture as Mixture
     from polyscore.metrics import mmd2 as mmd2
@@ -50,8 +53,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plots":  # a module; the others are names from one
-        return importlib.import_module("polyscore.plots")
+    if name in _ROOMS:
+        return importlib.import_module(f"polyscore.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'polyscore' has no attribute {name!r}")
     return getattr(importlib.import_module(f"polyscore.{_NAMES[name]}"), name)

@@ -21,7 +21,7 @@ from cases import (
     time_grid,
     vector,
 )
-from polyscore.algebra.scores import combine, spread
+from polyscore.algebra.scores import combine, excess
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
 from polyscore.samplers.moves import Balanced, Flipped, Unbalanced
 
@@ -104,7 +104,7 @@ def test_annealing_against_the_literature(beta):
     q, times = own_mixtures(3)["a"] ** beta, torch.tensor([0.35], dtype=F64)
     x, single = points(q, 10), own_mixtures(3)["a"]
     rates = Unbalanced().rates(q.schedule, times, beta, 3)
-    got = rates.constant + rates.across * spread(q.scores(x, 0.35), [beta])
+    got = rates.constant + rates.across * excess(q.scores(x, 0.35), [beta])
     eta2, div = q.schedule.diffusion(times) ** 2, 3 * q.schedule.drift(times)
     torch.testing.assert_close(got, (beta - 1) * (div + 0.5 * eta2 * beta * single.score(x, 0.35).square().sum(-1)))
 
@@ -155,15 +155,15 @@ def test_float32_residual(name):
         torch.testing.assert_close(q.residual(x, t).double(), exact, rtol=2e-3, atol=2e-3)
 
 
-# spread and combine
+# excess and combine
 @pytest.mark.parametrize(
     "exponents", [[1.0], [0.4], [1.0, 1, -1], [0.5, 0.5], [0.3, 0.2], [2.0, -0.5], [1.0, 1, 1, -2]]
 )
 @pytest.mark.parametrize("event", [(1,), (5,), (3, 4, 4)])
-def test_spread_and_combine_are_the_naive_formulas(exponents, event):
+def test_excess_and_combine_are_the_naive_formulas(exponents, event):
     scores = torch.randn(len(exponents), 6, 2, *event, generator=torch.Generator().manual_seed(1), dtype=F64)
     expected = naive_spread(scores.flatten(3), exponents)
-    torch.testing.assert_close(spread(scores, exponents, len(event)), expected)
+    torch.testing.assert_close(excess(scores, exponents, len(event)), expected)
     total = torch.zeros_like(scores[0])
     for a, value in enumerate(exponents):
         total += value * scores[a]

@@ -271,10 +271,11 @@ class Family(Mapping[str, "Composition"]):
 
     def _score(self, name: str, x: Tensor, t: Tensor) -> Tensor:
         member = self.members[name]
-        if isinstance(member, Distribution):
-            return member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
         try:
-            score = standard_score(member, x, t)
+            if isinstance(member, Distribution):
+                score = member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
+            else:
+                score = standard_score(member, x, t)
         except ModelError as error:
             raise ModelError(f"condition {name!r}: {error}") from (error.__cause__ or error)
         except (PolyscoreError, torch.OutOfMemoryError, MemoryError):

@@ -192,7 +192,7 @@ def _exact_evidence(q: Composition) -> float | None:
     from polyscore.targets import exact
 
     try:
-        return float(exact(q).log_evidence) if q.is_closed_form else None
+        return float(exact(q).log_evidence) if q.has_density else None
     except PolyscoreError:
         return None
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import components_of
 from polyscore.fields.field import Field, row
 
 
@@ -24,7 +23,7 @@ class GaussianField(Field):
         schedule = q.schedule
         self.numbers_per_particle = 16 * q.event[0]
         alpha, sigma = schedule.alpha(times)[:, None], schedule.sigma(times)[:, None]
-        parts = [components_of(q.distribution(name)) for name in q.conditions]
+        parts = q.require_mixtures("the field of Gaussians")
         diagonal = all(part.bases is None for part in parts)
         centre = torch.stack([part.means[0] for part in parts]).mean(0)
         shape = (len(times), len(centre), *(() if diagonal else (len(centre),)))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.algebra.scores import combine, spread
+from polyscore.algebra.scores import combine, excess
 from polyscore.fields.field import Field, row
 from polyscore.models.network import NetworkCondition
 from polyscore.nn import fast
@@ -64,7 +64,7 @@ class NetworkField(Field):
         if self.models > 1:
             noise = noise.view(self.models, -1, *x.shape).mean(0)
         score = combine(noise, self.exponents) * factor
-        return score, spread(noise, self.exponents) * factor.square() if want_spread else None
+        return score, excess(noise, self.exponents) * factor.square() if want_spread else None
 
     def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
         """Give up the table where it is not the network, and every shortcut where a score was not finite."""

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Distribution, Gaussian
-from polyscore.distributions.components import components_of
+from polyscore.distributions.components import Components
 from polyscore.fields.field import Field
 from polyscore.fields.gaussian import GaussianField
 from polyscore.fields.mixture import MixtureField
@@ -27,12 +26,11 @@ from polyscore.models.network import NetworkCondition, common_networks, network_
 
 def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
     """Return the fastest field for `q` on `times` `(T,)` (float64), in the dtype and on the device of `like`."""
-    parts = [q.family.members[name] for name in q.conditions]
-    if all(isinstance(part, Gaussian) for part in parts):
+    if q.is_gaussian:
         return GaussianField(q, times, like)
-    if all(isinstance(part, Distribution) for part in parts) and _shared_covariance(q) is not None:
+    if (mixtures := q.mixtures) is not None and _share_covariance(mixtures):
         return MixtureField(q, times, like)
-    columns = [network_conditions(part) for part in parts]
+    columns = [network_conditions(factor) for factor in q.factors]
     if _same_networks(columns):
         return NetworkField(q, columns, times, like)
     return ScoreField(q, times, like)
@@ -43,7 +41,7 @@ def _same_networks(columns: list[list[NetworkCondition]]) -> bool:
     return len({(group.network.shape, group.network.width, group.precision) for group in common_networks(columns)}) == 1
 
 
-def _shared_covariance(q: Composition) -> Tensor | None:
-    """Return the covariance that every component of every factor has, or None."""
-    covariances = torch.cat([components_of(q.distribution(name)).covariances for name in q.conditions])
-    return covariances[0] if torch.allclose(covariances, covariances[:1], rtol=1e-12, atol=0) else None
+def _share_covariance(mixtures: list[Components]) -> bool:
+    """Whether every component of every factor has one covariance."""
+    covariances = torch.cat([components.covariances for components in mixtures])
+    return torch.allclose(covariances, covariances[:1], rtol=1e-12, atol=0)

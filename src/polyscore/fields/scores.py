@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.algebra.scores import combine, spread
+from polyscore.algebra.scores import combine, excess
 from polyscore.fields.field import Field, row
 
 
@@ -25,7 +25,7 @@ class ScoreField(Field):
 
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         self.q = q
-        self.closed_form = q.is_closed_form
+        self.closed_form = q.mixtures is not None  # a user's own code need not be safe among threads
         self.numbers_per_particle = 16 * len(q.exponents) * math.prod(q.event)
         self.times = times.to(like)
         self.exponents = list(q.exponents.values())
@@ -35,8 +35,12 @@ class ScoreField(Field):
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         answers = [self.q.family.standard_scores(x, row(self.times, i), call) for call in self.calls]
         scores = answers[0] if len(answers) == 1 else torch.cat(answers)
-        value = spread(scores, self.exponents, len(self.q.event)) if want_spread else None
+        value = excess(scores, self.exponents, len(self.q.event)) if want_spread else None
         return combine(scores, self.exponents), value
+
+    def arithmetic(self, particles: int) -> str:
+        """Return "closed form" where no score is learned, and "model" otherwise."""
+        return "closed form" if self.q.is_closed_form else "model"
 
 
 def _bounds(q: Composition) -> tuple[int | None, int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.algebra.validity import Validity, path_validity
+from polyscore.algebra.validity import Validity
 from polyscore.devices import check_device
 from polyscore.errors import ArgumentError, require
 from polyscore.limits import require_memory, show_bytes
@@ -85,9 +85,9 @@ def _check_end(q: Composition, sampler: Sampler) -> None:
 
 def _warn_of_improper_path(q: Composition, validity: Validity) -> None:
     """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
-    if not q.is_closed_form or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or validity.proper is False:
+    if q.mixtures is None or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or validity.proper is False:
         return
-    t, answer = path_validity([q.distribution(name) for name in q.exponents], list(q.exponents.values()), q.schedule)
+    t, answer = q.path_validity()
     if answer.proper is False:
         warn(
             f"the path of {q!r} is improper at t = {t:.3g} ({answer.reason}): Feynman-Kac weights have no target "
@@ -166,9 +166,8 @@ def variance_ratio(schedule: Schedule, variance: float, times: Tensor, table: St
 def _require_room(q: Composition, sampler: Sampler, n: int, history: bool, like: Tensor) -> None:
     """Refuse counts whose result, tables or single swarm cannot fit into memory."""
     dim, width, particles, steps = math.prod(q.event), like.element_size(), sampler.particles, sampler.steps
-    parts = [getattr(q.family.members[name], "components", None) for name in q.conditions]
-    full = any(getattr(part, "bases", None) is not None for part in parts)
-    tables = steps * 8 * (75 + (len(parts) + 4) * dim * (dim if full else 1))
+    full = any(part.bases is not None for part in q.mixtures or ())
+    tables = steps * 8 * (75 + (len(q.exponents) + 4) * dim * (dim if full else 1))
     result = n * (particles * (dim * width + 8) + dim * width + 16) + (n * steps * 4 if history else 0)
     swarm = particles * 16 * dim * width
     remedy = "Ask for fewer samples, particles or steps, or sample in parts with other seeds."

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import Components
+from polyscore.distributions.components import components_of
 from polyscore.registry import Registry
 from polyscore.schedules import T_MAX, T_MIN, Schedule
 
@@ -52,7 +52,8 @@ class Extent:
         size: the largest |mean| or deviation of any part.
         variances: of the parts along their axes, each once.
         earliest: the least time at which every member can be asked.
-        known: whether all members have closed forms; otherwise standardised data is assumed.
+        known: whether the sizes of all members are; otherwise standardised data is assumed.
+        exact: whether the scores are, none being learned.
     """
 
     narrowest: float
@@ -60,31 +61,48 @@ class Extent:
     variances: tuple[float, ...]
     earliest: float
     known: bool
+    exact: bool
+
+
+class _Size(NamedTuple):
+    """Of one source: variances along its axes, the smallest that a part of it may have, its largest |mean| or width."""
+
+    variances: list[float]
+    least: float
+    reach: float
 
 
 def extent_of(q: Composition) -> Extent:
-    """Return what the closed forms among the factors say, and the assumption for the others."""
-    members = {name: q.family.members[name] for name in q.conditions}
-    parts = {name: part for name, member in members.items() if (part := _components(member)) is not None}
-    known = len(parts) == len(members)
+    """Return what the factors say of their sizes, and the assumption for those that say nothing."""
+    factors = dict(zip(q.conditions, q.factors, strict=True))
+    found = {name: _size(factor, pair) for (name, factor), pair in zip(factors.items(), q.moments, strict=True)}
+    sizes = {name: size for name, size in found.items() if size is not None}
+    known = len(sizes) == len(found)
     variances = {} if known else dict.fromkeys(_UNKNOWN_VARIANCES)
-    for part in parts.values():
-        variances |= dict.fromkeys(_distinct(part.variances))
-    precision = sum(
-        w / parts[name].variances.min().item() for name, w in q.exponents.items() if name in parts and w > 0
-    )
+    for size in sizes.values():
+        variances |= dict.fromkeys(size.variances)
+    precision = sum(w / sizes[name].least for name, w in q.exponents.items() if name in sizes and w > 0)
     narrowest = precision**-0.5 if precision else math.inf
-    sizes = [max(part.means.abs().max().item(), part.variances.max().item() ** 0.5) for part in parts.values()]
-    earliest = max(0.0 if name in parts else getattr(member, "earliest", T_MIN) for name, member in members.items())
+    earliest = max(getattr(factor, "earliest", T_MIN) for factor in factors.values())
     return Extent(
-        narrowest if known else min(narrowest, _UNKNOWN_NARROWEST), max([*sizes, 0.0 if known else 1.0]),
-        tuple(variances), earliest, known,
+        narrowest if known else min(narrowest, _UNKNOWN_NARROWEST),
+        max([*(size.reach for size in sizes.values()), 0.0 if known else 1.0]),
+        tuple(variances), earliest, known, q.is_closed_form,
     )  # fmt: skip
 
 
-def _components(member: object) -> Components | None:
-    found = getattr(member, "components", None)
-    return found if isinstance(found, Components) else None
+def _size(factor: object, moments: tuple[Tensor, Tensor] | None) -> _Size | None:
+    """Return a factor's size by its components, else by its moments: of such the parts are guessed, in their units."""
+    if (components := components_of(factor)) is not None:
+        reach = max(components.means.abs().max().item(), components.variances.max().item() ** 0.5)
+        return _Size(_distinct(components.variances), components.variances.min().item(), reach)
+    if moments is None:
+        return None
+    mean, cov = moments
+    values = cov if cov.ndim == 1 else torch.linalg.eigvalsh(cov)
+    guessed = torch.cat([share * values for share in _UNKNOWN_VARIANCES])
+    least = _UNKNOWN_NARROWEST**2 * values.min().item()
+    return _Size(_distinct(guessed), least, max(mean.abs().max().item(), values.max().item() ** 0.5))
 
 
 def _distinct(variances: Tensor) -> list[float]:

@@ -57,7 +57,7 @@ def noise_products(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadra
     # Between neighbouring times all of this cancels; both rules agree there.
     plain = trapezoid(schedule, grid, extent)
     fine = (left >= 0) & (right >= 0) & (left + right < 100 * grid.lengths)
-    counted = extent.known | (schedule.log_noise_to_signal(s) >= math.log(_TRUSTED))
+    counted = extent.exact | (schedule.log_noise_to_signal(s) >= math.log(_TRUSTED))
     return Quadrature(torch.where(fine, left, plain.left) * counted, torch.where(fine, right, plain.right) * counted)
 
 
