@@ -16,7 +16,7 @@ from polyscore.samplers.loop import iterate
 from polyscore.samplers.moves import Balanced, Published
 from polyscore.samplers.plan import Settings, make_plan
 from polyscore.smc import resampler
-from polyscore.training.fit import DivergenceError
+from polyscore.training import DivergenceError
 from training.networks import families
 
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.

@@ -17,9 +17,12 @@ class Field(Protocol):
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
-        """Check shortcuts at points of a run, or after a score that was not finite; return whether one was given up."""
-        return False
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field | None:
+        """Check shortcuts at points of a run, or after a score that was not finite.
+
+        Return the field to start again with, without the shortcut that failed; None where this one will do.
+        """
+        return None
 
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.devices import check_device
 from polyscore.errors import ScoreError, is_count, require
+from polyscore.fields import Field
 from polyscore.notices import warn
 from polyscore.samplers.checks import require_room
 from polyscore.samplers.diagnosis import possible_log_evidence
@@ -126,9 +127,9 @@ def _run_halving(plan: Plan, n: int, chunk: int, progress: Progress | None, work
         bounds = [(a, min(n, a + chunk)) for a in range(first, n, chunk)]
         counter = _Counter(progress, first, n, plan.settings.steps)
         try:
-            for part in _run_chunks(plan, bounds, counter, workers):
+            for part, field in _run_chunks(plan, bounds, counter, workers):
                 parts.append(part)
-                first += len(part.samples)
+                plan, first = _with_field(plan, field), first + len(part.samples)
         except torch.cuda.OutOfMemoryError:
             if chunk <= plan.block:
                 raise
@@ -158,12 +159,18 @@ class _Counter:
             self.progress(self.swarm_steps // self.n, self.steps)
 
 
-def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, workers: int) -> Iterator[Run]:
+def _run_chunks(
+    plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, workers: int
+) -> Iterator[tuple[Run, Field]]:
+    """Yield the run of each chunk, and the field it ended with: what one gave up, the next do not try."""
     if workers == 1 or len(bounds) == 1:
-        yield from (_run_chunk(plan, *pair, counter) for pair in bounds)
+        for pair in bounds:
+            part, field = _run_chunk(plan, *pair, counter)
+            plan = _with_field(plan, field)
+            yield part, field
         return
 
-    def single_threaded(pair: tuple[int, int]) -> Run:
+    def single_threaded(pair: tuple[int, int]) -> tuple[Run, Field]:
         torch.set_num_threads(1)
         with torch.no_grad(), _no_autocast(), torch.device("cpu"):
             return _run_chunk(plan, *pair, counter)
@@ -176,23 +183,27 @@ def _run_chunks(plan: Plan, bounds: list[tuple[int, int]], counter: _Counter, wo
         torch.set_num_threads(threads)
 
 
-def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run:
-    """Run swarms first..stop, again where the field has given up a shortcut."""
-    while (run := _try_chunk(plan, first, stop, counter)) is None:
-        pass
-    return run
+def _run_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> tuple[Run, Field]:
+    """Run swarms first..stop, again with what is left where the field gave up a shortcut."""
+    while not isinstance(found := _try_chunk(plan, first, stop, counter), Run):
+        plan = _with_field(plan, found)
+    return found, plan.field
 
 
-def _try_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run | None:
+def _with_field(plan: Plan, field: Field) -> Plan:
+    return plan if field is plan.field else replace(plan, field=field)
+
+
+def _try_chunk(plan: Plan, first: int, stop: int, counter: _Counter) -> Run | Field:
     steps = plan.settings.steps
     interval = max(1, min(_CHECK_INTERVAL, steps // _FEWEST_CHECKS))
     history = _History(plan, stop - first)
     for i, state in enumerate(iterate(plan, first, stop)):
         if i % interval == 0 or i == steps:
             alarmed = not bool(state.alarm == 0)
-            if plan.field.mend(state.x, i, alarmed):
+            if (mended := plan.field.mend(state.x, i, alarmed)) is not None:
                 counter(-max(0, i - 1) * (stop - first))
-                return None
+                return mended
             if alarmed:
                 _explain_non_finite(plan, first, stop)
         if i:

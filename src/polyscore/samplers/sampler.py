@@ -72,7 +72,8 @@ class Sampler(ABC):
                     q, settings, n, seed, device=device, dtype=dtype, max_particles=max_particles, progress=told,
                     history=history, sampler=repr(self),
                 )  # fmt: skip
-        result = dataclasses.replace(result, variables=q.family.names, doubts=tuple(doubts))
+        names = q.family.variables if q.family.has_names else ()
+        result = dataclasses.replace(result, variables=names, doubts=tuple(doubts))
         result.warn_if_degenerate()
         return result
 
