@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -215,36 +215,47 @@ class Family(Mapping[str, "Composition"]):
         """
         out: dict[str, Tensor] = {}
         for name in conditions:
-            if name in out:
-                continue
-            group = getattr(self.members[name], "group", None)
-            if group is None:
-                out[name] = self._score(name, x, t)
-                continue
-            together = [other for other in conditions if getattr(self.members[other], "group", None) is group]
-            scores = scores_together(group, x, t, [self.members[other] for other in together])
-            out.update(zip(together, scores, strict=True))
+            if name not in out:
+                together = self._behind_one_model(name, conditions)
+                out.update(zip(together, self._scores(together, x, t), strict=True))
         return torch.stack([out[name] for name in conditions])
 
-    def _score(self, name: str, x: Tensor, t: Tensor) -> Tensor:
-        member = self.members[name]
-        if isinstance(member, Distribution):
-            return member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
+    def _behind_one_model(self, name: str, conditions: list[str]) -> list[str]:
+        """The conditions that are evaluated with this one."""
+        group = getattr(self.members[name], "group", None)
+        if group is None:
+            return [name]
+        return [other for other in conditions if getattr(self.members[other], "group", None) is group]
+
+    def _scores(self, names: list[str], x: Tensor, t: Tensor) -> Tensor:
+        """The scores of conditions behind one model, `(A, *x.shape)`."""
+        members = [self.members[name] for name in names]
+        if isinstance(members[0], Distribution):
+            return members[0].score(x, self.schedule.alpha(t), self.schedule.sigma(t))[None]
+        group = getattr(members[0], "group", None)
+        if group is not None:
+            return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
+        return self._answer(names, x, t, lambda: standard_score(members[0], x, t), x.shape)[None]
+
+    def _answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
+        """What a model answers, of the shape it should have; or an error that names the conditions."""
+        who = f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"
         try:
-            score = standard_score(member, x, t)
+            scores = ask()
         except ModelError as error:
-            raise ModelError(f"condition {name!r}: {error}") from (error.__cause__ or error)
+            raise ModelError(f"{who}: {error}") from (error.__cause__ or error)
         except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:
+            asked = type(getattr(self.members[names[0]], "group", self.members[names[0]])).__name__
             raise ModelError(
-                f"condition {name!r} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event "
-                f"{self.event}; got {type(error).__name__}: {str(error)[:500]}. Mend {type(member).__name__}.score."
+                f"{who} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event {self.event}; got "
+                f"{type(error).__name__}: {str(error)[:500]}. Mend {asked}."
             ) from error
-        if not isinstance(score, Tensor) or score.shape != x.shape:
-            got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
-            raise ModelError(f"the score of condition {name!r} must be like x, {tuple(x.shape)}; got {got}.")
-        return score
+        if not isinstance(scores, Tensor) or tuple(scores.shape) != tuple(shape):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ModelError(f"the score of {who} must be like x, {tuple(shape)}; got {got}.")
+        return scores
 
     def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
         """Raise `ScoreError` naming the first condition whose score at standardised (x, t) is not finite."""

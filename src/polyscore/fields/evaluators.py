@@ -43,6 +43,11 @@ class Case:
         """Whether fp16 products will do."""
         return self.precision in ("auto", "table", "fp16")
 
+    @property
+    def perceptron(self) -> Perceptron | None:
+        """The network where kernels of our own may serve it: they know perceptrons alone."""
+        return self.network if self.quick and self.on_gpu and isinstance(self.network, Perceptron) else None
+
 
 class Evaluator(ABC):
     """One way to evaluate a network: its noise at points, at the i-th time of a grid.
@@ -123,46 +128,59 @@ class EagerHalf(Float32):
             return self.network.noise(x, self.at(i), torch.float16)
 
 
-class LayeredKernels(Evaluator):
-    """A perceptron in fp16, one kernel a layer, by Triton."""
+class Fused(Evaluator):
+    """A perceptron in fp16, laid out for kernels of its own."""
 
     arithmetic = "fp16"
 
     def __init__(self, case: Case, below: Evaluator | None) -> None:
-        self.kernels = self._laid_out(case.network)
+        self.kernels = self.laid_out(case.network)
         self.half_offsets = self.kernels.half_offsets(*case.network.embed(case.times.to(case.device)))
 
     @staticmethod
-    def serves(case: Case) -> bool:
-        """Serve SiLU and widths of whole tiles, on a Hopper or newer."""
-        if not (case.quick and case.on_gpu and isinstance(case.network, Perceptron) and has_triton()):
-            return False
-        from polyscore.nn.fast import layered
-
-        return layered.supports(case.network, case.device)
-
-    def _laid_out(self, network: Any) -> Kernels:
-        from polyscore.nn.fast.layered import FusedNetwork
-
-        return FusedNetwork(network)
+    @abstractmethod
+    def laid_out(network: Any) -> Kernels:
+        """Return the network as the kernels want it."""
 
     def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
         return self.kernels.noise(x, row(self.half_offsets, i))
 
 
-class OneKernel(LayeredKernels):
-    """A perceptron in fp16, one kernel for all layers."""
+class LayeredKernels(Fused):
+    """One kernel a layer, by Triton."""
+
+    @staticmethod
+    def serves(case: Case) -> bool:
+        """Serve SiLU and widths of whole tiles, on a Hopper or newer."""
+        if case.perceptron is None or not has_triton():
+            return False
+        from polyscore.nn.fast import layered
+
+        return layered.supports(case.perceptron, case.device)
+
+    @staticmethod
+    def laid_out(network: Any) -> Kernels:
+        """Return the network as the kernels want it."""
+        from polyscore.nn.fast.layered import FusedNetwork
+
+        return FusedNetwork(network)
+
+
+class OneKernel(Fused):
+    """One kernel for all layers."""
 
     @staticmethod
     def serves(case: Case) -> bool:
         """Serve width 512 on a Hopper."""
-        if not (case.quick and case.on_gpu and isinstance(case.network, Perceptron)):
+        if case.perceptron is None:
             return False
         from polyscore.nn.fast import hopper
 
-        return hopper.supports(case.network, case.device)
+        return hopper.supports(case.perceptron, case.device)
 
-    def _laid_out(self, network: Any) -> Kernels:
+    @staticmethod
+    def laid_out(network: Any) -> Kernels:
+        """Return the network as the kernel wants it."""
         from polyscore.nn.fast.hopper import HopperNetwork
 
         return HopperNetwork(network)
