@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import polyscore as ps
-from polyscore.errors import CompositionError
+from polyscore.errors import CompositionError, PolyscoreError
 from polyscore.models.group import Group
 
 
@@ -145,3 +145,29 @@ def test_a_model_that_fails_or_answers_otherwise_is_named():
     group.scores = lambda x, t, members: x
     with pytest.raises(CompositionError, match=r"must be like x, \(3, 2, 3, 64, 64\); got \(2, 3, 64, 64\)"):
         ps.base_composition(p, base="none").score(images(2), 0.3)
+
+
+def test_a_group_needs_no_more_than_scores():
+    """Anything with `scores(x, t, members)` behind members that have an event and a score."""
+
+    class Least:
+        def scores(self, x, t, members):
+            return torch.stack([-x * member.factor for member in members])
+
+    class Part:
+        event, group = (2,), Least()
+
+        def __init__(self, factor):
+            self.factor = factor
+
+        def score(self, x, t):
+            return self.group.scores(x, t, [self])[0]
+
+    p = ps.Family({"a": Part(1.0), "b": Part(2.0)})
+    assert p.to("cpu", "fp16") is p and p.device == torch.device("cpu")
+    x = images(1).view(-1, 2)[:5]
+    torch.testing.assert_close((p["a"] * p["b"] ** 0.5).score(x, 0.3), -2 * x)
+    assert ps.Denoise(steps=3).sample(p["a"], 4).samples.shape == (4, 2)
+    _, group = family(most_rows=0)
+    with pytest.raises(PolyscoreError, match="most_rows must be a whole number of at least 1, or None"):
+        group.condition(3).score(images(2), 0.3)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyscore.errors import NAME_LENGTH, ArgumentError, require, shorten
+from polyscore.errors import NAME_LENGTH, ArgumentError, listed, nearest, require, shorten
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 Where = Callable[[int], str]  # from the number of a row to what a message calls it
@@ -81,28 +81,32 @@ def choose(names: list[str], condition: str, columns: Sequence[str] | None, sour
     used = [condition, *(columns if columns is not None else names)]
     counts = Counter(names)
     for name in dict.fromkeys(map(str, used)):
-        count = counts[name]
-        if not name.isprintable() or len(name) > NAME_LENGTH:
-            raise TableError(
-                f"{source} must have column names of printable text, at most {NAME_LENGTH} characters; got "
-                f"{shorten(name)}. Rename it, or choose columns."
-            )
-        if count == 0:
-            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            raise TableError(f"{source} must have a column {name!r}; got {shown}. Check its spelling.")
-        if not name:
-            raise TableError(
-                f"{source} must have a name for every column; column {names.index(name) + 1} has none (an index, saved "
-                "along?). Name it, or choose columns."
-            )
-        if count > 1:
-            raise TableError(f"{source} must have different names; {name!r} names {count} columns. Rename one.")
+        _check_name(name, names, counts[name], source)
     if columns is None:
         return names.index(condition), [k for k, name in enumerate(names) if name != condition]
     require(columns, "columns", "name at least one", "none")
     require(len(set(columns)) == len(columns), "columns", "be different", list(columns))
     require(condition not in columns, "columns", "not hold the condition column", repr(condition))
     return names.index(condition), [names.index(name) for name in columns]
+
+
+def _check_name(name: str, names: list[str], count: int, source: str) -> None:
+    """Refuse a name that no column has, or several, and one that cannot be shown."""
+    if not name.isprintable() or len(name) > NAME_LENGTH:
+        raise TableError(
+            f"{source} must have column names of printable text, at most {NAME_LENGTH} characters; got "
+            f"{shorten(name)}. Rename it, or choose columns."
+        )
+    if count == 0:
+        near = nearest(name, names) or " Check its spelling."
+        raise TableError(f"{source} must have a column {name!r}; got {listed(names, 20, str)}.{near}")
+    if not name:
+        raise TableError(
+            f"{source} must have a name for every column; column {names.index(name) + 1} has none (an index, saved "
+            "along?). Name it, or choose columns."
+        )
+    if count > 1:
+        raise TableError(f"{source} must have different names; {name!r} names {count} columns. Rename one.")
 
 
 def labels_of(values: list[Any], source: str, column: str, where: Where) -> list[str]:
@@ -130,24 +134,27 @@ def assemble(
     if not explicit:
         found = {k: column for k, column in found.items() if not column.is_text}
     for k, column in found.items():
-        if column.count:
-            row, cell = column.odd[0]
-            missing = cell.lower() in _MISSING or cell == "nothing"
-            rule = "have no missing values" if missing else "hold numbers, or none at all"
-            remedy = "Drop or fill these rows" if missing else "Correct it"
-            raise TableError(
-                f"column {names[k]!r} of {source} must {rule}; got {cell[:60]!r} in {where(row)} ({column.count} such "
-                f"cells). {remedy}, or choose other columns."
-            )
-        endless = np.flatnonzero(np.isinf(column.numbers))
-        if len(endless):
-            raise TableError(
-                f"column {names[k]!r} of {source} must be finite; got infinity in {where(int(endless[0]))}. Drop it."
-            )
+        _check_numbers(column, f"column {names[k]!r} of {source}", where)
     require(found, source, "have a column of numbers", "none", "Choose columns, or check the decimal sign.")
     points = np.column_stack([column.numbers for column in found.values()])
     order = {name: i for i, name in enumerate(dict.fromkeys(labels))}
-    groups = np.array([order[label] for label in labels])
+    which = np.array([order[label] for label in labels])
     left_out = tuple(name for k, name in enumerate(names) if k not in found and k != condition)
-    data = {name: points[groups == i] for name, i in order.items()}
+    data = {name: points[which == i] for name, i in order.items()}
     return Table(data, tuple(names[k] for k in found), left_out, source)
+
+
+def _check_numbers(column: Column, subject: str, where: Where) -> None:
+    """Refuse a column that holds numbers in part, or infinite ones."""
+    if column.count:
+        row, cell = column.odd[0]
+        missing = cell.lower() in _MISSING or cell == "nothing"
+        rule = "have no missing values" if missing else "hold numbers, or none at all"
+        remedy = "Drop or fill these rows" if missing else "Correct it"
+        raise TableError(
+            f"{subject} must {rule}; got {cell[:60]!r} in {where(row)} ({column.count} such cells). {remedy}, or "
+            "choose other columns."
+        )
+    endless = np.flatnonzero(np.isinf(column.numbers))
+    if len(endless):
+        raise TableError(f"{subject} must be finite; got infinity in {where(int(endless[0]))}. Drop it.")

@@ -22,10 +22,9 @@ def move(members: Iterable[Any], device: torch.device | str | None, precision: s
     """Move every model behind members to a device, and set how groups are evaluated; None leaves them as they are."""
     members = list(members)
     for group in groups_of(members):
-        if device is not None:
-            group.to(device)
-        if precision is not None:
-            group.set_precision(precision)
+        for name, value in (("to", device), ("set_precision", precision)):
+            if value is not None and hasattr(group, name):  # a group need not offer more than scores
+                getattr(group, name)(value)
     for module in _modules(members) if device is not None else []:
         module.to(device)
 
@@ -33,7 +32,7 @@ def move(members: Iterable[Any], device: torch.device | str | None, precision: s
 def device_of(members: Iterable[Any]) -> torch.device:
     """Return where models behind members are; the CPU for closed forms."""
     members = list(members)
-    places = [group.device for group in groups_of(members)]
+    places = [group.device for group in groups_of(members) if hasattr(group, "device")]
     places += [parameter.device for module in _modules(members) for parameter in module.parameters()]
     return places[0] if places else torch.device("cpu")
 

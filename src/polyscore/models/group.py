@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from polyscore.errors import is_count, require
 from polyscore.models.learned import time_like
 from polyscore.models.units import Units
 from polyscore.schedules import Schedule
@@ -102,6 +103,7 @@ def scores_together(group: Any, x: Tensor, t: Tensor, members: Sequence[Any]) ->
     batch = x.shape[: x.ndim - len(event)]
     if most is None or len(members) * batch.numel() <= most:
         return group.scores(x, t, members)
+    require(is_count(most), "most_rows", "be a whole number of at least 1, or None", repr(most))
     if len(members) > most:
         half = len(members) // 2
         return torch.cat([scores_together(group, x, t, part) for part in (members[:half], members[half:])])

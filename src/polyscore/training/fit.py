@@ -83,18 +83,10 @@ def fit(
 
 
 def fit_many(
-    datasets: Sequence[Data],
-    seeds: Sequence[int],
-    *,
-    recipe: Recipe | None = None,
-    device: torch.device | str | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 1000,
-    checkpoint_seconds: float = 30.0,
-    seconds: float | None = None,
-    progress: Tell | bool | None = None,
-    **fields: Any,
-) -> list[Family]:
+    datasets: Sequence[Data], seeds: Sequence[int], *, recipe: Recipe | None = None,
+    device: torch.device | str | None = None, checkpoint: str | Path | None = None, checkpoint_every: int = 1000,
+    checkpoint_seconds: float = 30.0, seconds: float | None = None, progress: Tell | bool | None = None, **fields: Any,
+) -> list[Family]:  # fmt: skip
     """Train one family for each dataset and seed, all in one program; see `fit`.
 
     A family's result depends on its own data and seed, not on who shares the program.

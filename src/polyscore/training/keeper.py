@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from polyscore.errors import PolyscoreError, is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
@@ -34,6 +35,18 @@ class Keeper:
         if self.path is None or not self.path.exists():
             return
         tensors, about = read_tensors(self.path)
+        step = self._checked(about, trainer.recipe.steps)
+        try:
+            trainer.restore(Snapshot(step, tensors))
+        except (KeyError, TypeError, RuntimeError) as error:  # not by chance: the checksum holds
+            raise FileError(
+                f"a checkpoint must hold every tensor of its training, in shape; {self.path} does not "
+                f"({str(error)[:100]}). Delete it to start again."
+            ) from error
+        self.saved = step
+
+    def _checked(self, about: dict[str, Any], steps: int) -> int:
+        """Return the step of a checkpoint, if it is of this training and not beyond its end."""
         step = about.pop("step", None)
         if about != self.about:
             differing = [key for key in self.about if about.get(key) != self.about[key]]
@@ -43,19 +56,12 @@ class Keeper:
             )
         if not is_count(step):
             raise FileError(f"a checkpoint's step must be a whole number; {self.path} has {step!r:.50}. Delete it.")
-        if step > trainer.recipe.steps:
+        if step > steps:
             raise CheckpointError(
-                f"a training must not be shorter than its checkpoint; {self.path} is of step {step}, steps is "
-                f"{trainer.recipe.steps}. Raise steps, or name another file."
+                f"a training must not be shorter than its checkpoint; {self.path} is of step {step}, steps is {steps}. "
+                "Raise steps, or name another file."
             )
-        try:
-            trainer.restore(Snapshot(step, tensors))
-        except (KeyError, TypeError, RuntimeError) as error:  # not by chance: the checksum holds
-            raise FileError(
-                f"a checkpoint must hold every tensor of its training, in shape; {self.path} does not "
-                f"({str(error)[:100]}). Delete it to start again."
-            ) from error
-        self.saved = step
+        return step
 
     def save(self, trainer: Trainer) -> None:
         """Write the state of a whole step."""

@@ -41,6 +41,10 @@ class Pace:
     save_after: float
     stop_after: float | None
 
+    def saves(self, step: int, steps: int, since: float) -> bool:
+        """Whether to save after this step, so many seconds since the last time."""
+        return step == steps or step % self.every == 0 or since > self.save_after
+
 
 def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -> None:
     """Step to the end, the time limit, Ctrl-C or a diverging loss."""
@@ -51,13 +55,7 @@ def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -
             losses, now = trainer.advance(), time.monotonic()
             late = pace.stop_after is not None and now - started > pace.stop_after
             stopped = bool(interrupted)  # looked at once: an interrupt from here on waits for the next step
-            save = (
-                late
-                or stopped
-                or trainer.step == steps
-                or trainer.step % pace.every == 0
-                or now - saved > pace.save_after
-            )
+            save = late or stopped or pace.saves(trainer.step, steps, now - saved)
             if not save and trainer.step % _CHECK and now - looked <= _PATIENCE:
                 continue
             looked = now
