@@ -28,7 +28,7 @@ from polyscore.experiments.compute import compute, model_of, recipe_of, training
 from polyscore.experiments.papers.settings import SETTINGS, setting
 from polyscore.experiments.store import Store
 from polyscore.rng import derive
-from polyscore.samplers.moves import QUADRATURES, Quadrature, trapezoid
+from polyscore.samplers.quadratures import QUADRATURES, Quadrature, trapezoid
 
 OLD = {"grid": "equal", "integrator": "euler", "quadrature": "trapezoid", "start": "noise"}
 NEW = {"grid": "snr", "integrator": "multistep", "quadrature": "noise", "start": "matched"}
@@ -44,7 +44,7 @@ def cut(schedule: ps.Schedule, grid, extent) -> Quadrature:
     return Quadrature(left, torch.where(grid.times[1:] < 1e-3, torch.zeros_like(right), right))
 
 
-QUADRATURES["cut"] = cut
+QUADRATURES.register("cut")(cut)
 
 
 def targets() -> dict[str, ps.Composition]:

@@ -5,6 +5,13 @@ The law that binds the two descriptions, tested for every class here:
     alpha' = drift * alpha,        (sigma^2)' = 2 * drift * sigma^2 + diffusion^2.
 
 Time runs from 0 (data) to 1 (noise). Every method takes a tensor of times and returns one of the same shape and dtype.
+
+A schedule of your own is a frozen dataclass with the four methods of `Schedule`, numbers as its fields; registered
+under a kind, families in YAML and model files can hold it:
+
+    @SCHEDULES.register("Sigmoid")
+    @dataclass(frozen=True)
+    class Sigmoid(Schedule): ...
 """
 
 from __future__ import annotations
@@ -18,7 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import is_count, is_finite, require, shorten
+from polyscore.errors import ArgumentError, is_count, is_finite, nearest, require, shorten
+from polyscore.registry import Registry
 
 # The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
 # and models evaluate nothing outside this range.
@@ -28,15 +36,19 @@ _MOST_TIMESTEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """A noise schedule. Two are compatible exactly when they compare equal."""
+    """A noise schedule. Two are compatible exactly when they compare equal.
+
+    The four methods must obey the two laws above, in float64 to a hundredth (`check_consistent`), on the open interval
+    (0, 1); log(sigma / alpha) must rise with t.
+    """
 
     @abstractmethod
     def alpha(self, t: Tensor) -> Tensor:
-        """Signal scale, 1 at t = 0."""
+        """Signal scale, 1 at t = 0, falling; 0 at t = 1 at the least."""
 
     @abstractmethod
     def sigma(self, t: Tensor) -> Tensor:
-        """Noise scale, 0 at t = 0."""
+        """Noise scale, 0 at t = 0, positive after it."""
 
     @abstractmethod
     def drift(self, t: Tensor) -> Tensor:
@@ -46,14 +58,28 @@ class Schedule(ABC):
     def diffusion(self, t: Tensor) -> Tensor:
         """The SDE's diffusion eta_t, at least 0."""
 
+    def log_noise_to_signal(self, t: Tensor) -> Tensor:
+        """Return lambda = log(sigma / alpha); it rises with t."""
+        return self.sigma(t).log() - self.alpha(t).log()
+
+    def time_at(self, value: Tensor) -> Tensor:
+        """Return the times at which `log_noise_to_signal` has these values, by bisection in logit time."""
+        low, high = torch.full_like(value, -60.0), torch.full_like(value, 36.0)
+        for _ in range(64):
+            middle = 0.5 * (low + high)
+            below = self.log_noise_to_signal(torch.sigmoid(middle)) < value
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return torch.sigmoid(0.5 * (low + high))
+
     @property
     def ends_in_pure_noise(self) -> bool:
         """Whether alpha(1) = 0, so that the drift is infinite there and Euler steps cannot start."""
         return bool(self.alpha(torch.ones((), dtype=torch.float64)) < 1e-6)
 
     def to_dict(self) -> dict[str, object]:
-        """Return a JSON-ready description; `from_dict` is its inverse."""
-        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+        """Return a JSON-ready description; `from_dict` is its inverse where the kind is registered."""
+        names = [name for name, kind in SCHEDULES.items() if kind is type(self)]
+        return {"kind": names[0] if names else type(self).__name__, **dataclasses.asdict(self)}
 
 
 class _VariancePreserving(Schedule):
@@ -173,21 +199,39 @@ class DDPM(_VariancePreserving):
 
 @dataclass(frozen=True)
 class Cosine(_VariancePreserving):
-    """alpha = cos(pi t / 2), sigma = sin(pi t / 2)."""
+    """alpha = cos(theta_t) / cos(theta_0) with theta_t = (pi / 2) (t + offset) / (1 + offset).
+
+    An offset of 0.008 is that of Nichol & Dhariwal (2021): noise then grows from the first step on.
+    """
+
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _numbers(self, "offset")
+        require(0 <= self.offset <= 1, "Cosine's offset", "lie between 0 and 1", self.offset)
+
+    @property
+    def _pace(self) -> float:
+        """The derivative of theta."""
+        return 0.5 * math.pi / (1 + self.offset)
 
     def log_alpha(self, t: Tensor) -> Tensor:
         """Log-cosine."""
         return self.alpha(t).log()
 
     def alpha(self, t: Tensor) -> Tensor:
-        # sin(pi (1 - t) / 2), not cos(pi t / 2): exactly 0 at t = 1 and full relative precision near it
-        return torch.sin(0.5 * math.pi * (1 - t))
+        # sin(pi/2 - theta), not cos(theta): exactly 0 at t = 1 and full relative precision near it
+        return torch.sin(self._pace * (1 - t)) / math.cos(self._pace * self.offset)
 
     def sigma(self, t: Tensor) -> Tensor:
-        return torch.sin(0.5 * math.pi * t)
+        if self.offset == 0:
+            return torch.sin(self._pace * t)
+        # cos^2 a - cos^2 b = sin(b - a) sin(b + a): nothing cancels near t = 0
+        squared = torch.sin(self._pace * t) * torch.sin(self._pace * (t + 2 * self.offset))
+        return squared.sqrt() / math.cos(self._pace * self.offset)
 
     def drift(self, t: Tensor) -> Tensor:
-        return -0.5 * math.pi * torch.tan(0.5 * math.pi * t)
+        return -self._pace * torch.tan(self._pace * (t + self.offset))
 
 
 @dataclass(frozen=True)
@@ -213,7 +257,7 @@ def check_consistent(schedule: Schedule) -> None:
     alpha' = drift alpha and (sigma^2)' = 2 drift sigma^2 + diffusion^2, by central differences at a few times. Those of
     this module are tested once for all.
     """
-    if type(schedule) in _KINDS.values():
+    if type(schedule).__module__ == __name__:
         return
     t = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
     step = 1e-5
@@ -233,16 +277,20 @@ def check_consistent(schedule: Schedule) -> None:
                 "drift = alpha' / alpha, diffusion^2 = (sigma^2)' - 2 drift sigma^2.")  # fmt: skip
 
 
-_KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (VP, DDPM, Cosine, LinearFlow)}
+SCHEDULES: Registry[type[Schedule]] = Registry(
+    "a schedule's kind", {kind.__name__: kind for kind in (VP, DDPM, Cosine, LinearFlow)},
+    hint="Register one of your own: polyscore.schedules.SCHEDULES.register(name).",
+)  # fmt: skip
 
 
 def from_dict(description: dict[str, object]) -> Schedule:
     """Return the schedule that `to_dict` described."""
     require(isinstance(description, dict), "a schedule", "be described by a mapping", shorten(description))
     fields = dict(description)
-    kind = fields.pop("kind", None)
-    require(isinstance(kind, str) and kind in _KINDS, "a schedule's kind", f"be one of {', '.join(_KINDS)}",
-            shorten(kind))  # fmt: skip
-    names = {field.name for field in dataclasses.fields(_KINDS[str(kind)])}
-    require(fields.keys() <= names, f"{kind}'s options", f"be among {', '.join(sorted(names)) or 'none'}", list(fields))
-    return _KINDS[str(kind)](**fields)
+    kind = SCHEDULES[fields.pop("kind", None)]  # type: ignore[index]
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name in fields:
+        if name not in names:
+            rule = f"{kind.__name__}'s options must be among {', '.join(names) or 'none'}"
+            raise ArgumentError(f"{rule}; got {shorten(name)}.{nearest(name, names) or ' Leave it out.'}")
+    return kind(**fields)

@@ -31,12 +31,14 @@ class Domain:
         holds: whether a value is one of them.
         plain: the value as files hold it.
         known: the names among which it is chosen, if it is; they may grow.
+        remedy: what to do about another one.
     """
 
     rule: str
     holds: Callable[[Any], bool]
     plain: Callable[[Any], Any] = lambda value: value
     known: Collection[str] = ()
+    remedy: str = ""
 
     @property
     def words(self) -> str:
@@ -115,14 +117,15 @@ def setting(default: Any, domain: Domain) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """A frozen dataclass whose fields have domains."""
+    """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            domain = field.metadata.get("domain")
+            domain = _domain(type(self), field.name)
             if domain is not None:
                 value = getattr(self, field.name)
-                require(domain.holds(value), field.name, domain.words, shorten(value, 100), _near(value, domain))
+                remedy = _near(value, domain) or domain.remedy
+                require(domain.holds(value), field.name, domain.words, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 
     @classmethod
@@ -143,6 +146,11 @@ class Checked:
         missing = [f.name for f in dataclasses.fields(cls) if f.init and _required(f) and f.name not in mapping]
         require(not missing, subject, f"have {listed(missing, 30, str)}", "none", f"Add `{(missing or [''])[0]}:`.")
         return cls(**mapping)
+
+
+def _domain(cls: type, name: str) -> Domain | None:
+    own = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((field.metadata["domain"] for field in own if field is not None and "domain" in field.metadata), None)
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

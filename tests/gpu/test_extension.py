@@ -12,7 +12,6 @@ import polyscore as ps
 from polyscore.fields import NetworkField
 from polyscore.nn import NETWORKS
 from polyscore.nn.fast import plane
-from polyscore.samplers.graph import is_graphable
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from polyscore.training.pools import stack_pools
@@ -85,14 +84,14 @@ def test_the_graph_is_the_plain_loop(model, table, members, monkeypatch):
     q = ps.parse("c0^0.8 * c1^0.5 * c2^-0.2", p)
     for sampler in (ps.Denoise(steps=30), ps.FeynmanKac(particles=4, steps=30, clip=2.0)):
         with torch.inference_mode():
-            plan = make_plan(q, sampler.settings(q), 5, torch.empty(0, device="cuda"))
-        assert is_graphable(plan) and isinstance(plan.field, NetworkField)
-        n = 1500 // plan.settings.particles
-        assert plan.field.arithmetic(n * plan.settings.particles) == ("table" if table else "float32")
+            plan = make_plan(q, sampler, 5, torch.empty(0, device="cuda"))
+        assert plan.graphable and isinstance(plan.field, NetworkField)
+        n = 1500 // sampler.particles
+        assert plan.field.arithmetic(n * sampler.particles) == ("table" if table else "float32")
         graph, plain = last(plan, n, True), last(plan, n, False)
         size = 1 + plain.x.abs().flatten(1).amax(1)
         near = ((graph.x - plain.x).abs().flatten(1).amax(1) <= 1e-3 * size).float().mean().item()
-        assert near == 1 if plan.settings.resampler is None else near > 0.9
+        assert near == 1 if sampler.particles == 1 else near > 0.9
         assert torch.equal(graph.x, last(plan, n, True).x)
 
 

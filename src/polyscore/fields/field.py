@@ -17,12 +17,12 @@ class Field(Protocol):
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field | None:
-        """Check shortcuts at points of a run, or after a score that was not finite.
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
+        """Check shortcuts at points of a run, or after a score that was not finite; return the field to go on with.
 
-        Return the field to start again with, without the shortcut that failed; None where this one will do.
+        Another than this one, which has given something up, means that the chunk begins again.
         """
-        return None
+        return self
 
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""

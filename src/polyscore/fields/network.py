@@ -57,28 +57,25 @@ class NetworkField(Field):
         score = combine(noise, self.exponents) * factor
         return score, spread(noise, self.exponents) * factor.square() if want_spread else None
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> NetworkField | None:
-        """Return a field without the table where it is not the network, without shortcuts where a score is not finite.
-
-        None where this one will do, or nothing is left to give up.
-        """
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
+        """Go on without the table where it is not the network, and without shortcuts where a score is not finite."""
         if alarmed:
             return self._without_shortcuts()
         flat = x.reshape(-1, x.shape[-1]).float()
         by_table = self.arithmetic(len(flat)) == ByTable.arithmetic
-        return self._with(self.evaluators[1:]) if by_table and self._table_error(flat, i) > _TABLE_ERROR else None
+        return self._with(self.evaluators[1:]) if by_table and self._table_error(flat, i) > _TABLE_ERROR else self
 
-    def _without_shortcuts(self) -> NetworkField | None:
+    def _without_shortcuts(self) -> Field:
         """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
         if len(self.evaluators) == 1:
-            return None
+            return self
         warn(
             "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which is "
             "slower. Particles may have strayed far from the data: look at the largest samples before any mean."
         )
         return self._with(self.evaluators[-1:])
 
-    def _with(self, evaluators: tuple[Evaluator, ...]) -> NetworkField:
+    def _with(self, evaluators: tuple[Evaluator, ...]) -> Field:
         other = copy.copy(self)
         other.evaluators = evaluators
         return other

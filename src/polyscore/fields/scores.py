@@ -12,7 +12,12 @@ from polyscore.fields.field import Field, row
 
 
 class ScoreField(Field):
-    """Any family: one call for all scores."""
+    """Any family: one call for all scores.
+
+    Nothing is known of what a model holds while it computes: 16 numbers a coordinate and condition are assumed, enough
+    for small networks. One that holds more says how much it takes, `most_rows` of the group behind its conditions, and
+    is asked in parts; or the caller bounds `max_particles`.
+    """
 
     closed_form = False
     graphable = False
