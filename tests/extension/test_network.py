@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 import polyscore as ps
 from polyscore.errors import PolyscoreError
-from polyscore.fields import NetworkField, evaluators, prepare
+from polyscore.fields import NetworkField, ScoreField, evaluators, prepare
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.nn import NETWORKS, Stack, uniform_start
 from polyscore.nn.fast import plane
@@ -313,6 +314,31 @@ def test_it_moves_with_its_family():
     assert evaluators.EagerHalf.serves(evaluators.Case(picked, torch.zeros(1), "fp16")) is False
 
 
+@contextmanager
+def registered(kind):
+    """Register a kind under its class's name for a while."""
+    NETWORKS.register(kind.__name__)(kind)
+    try:
+        yield
+    finally:
+        del NETWORKS._entries[kind.__name__]
+
+
+def test_two_kinds_of_one_architecture_are_two(tmp_path):
+    """An ensemble of both is sampled one by one, and no file holds it."""
+
+    class Other(Film):
+        pass
+
+    with registered(Other):
+        one, other = (fit(data(), kind=kind, standardise=False, steps=5) for kind in ("film", "Other"))
+        p = ps.Family({"c0": ps.Ensemble([one.members["c0"], other.members["c0"]])})
+        assert isinstance(prepare(p["c0"], torch.tensor([0.5], dtype=torch.float64), torch.zeros(2, 1, 2)), ScoreField)
+        assert ps.Denoise(steps=3).sample(p["c0"], 5).samples.shape == (5, 2)
+        with pytest.raises(PolyscoreError, match="Save each part by itself"):
+            p.save(tmp_path / "model")
+
+
 def test_a_stack_that_forgot_an_axis_is_refused_before_the_work():
     class Plain(Film):
         def __init__(self, architecture, seeds):
@@ -328,11 +354,7 @@ def test_a_stack_that_forgot_an_axis_is_refused_before_the_work():
     words = {Plain: r"'linear.weight' of Plain must have 2 rows of floats", Untold: "Untold must name what differs",
              Misnamed: r"'embeding' in per_condition must name a tensor"}  # fmt: skip
     for kind, word in words.items():
-        NETWORKS.register(kind.__name__)(kind)
-        try:
-            with pytest.raises(PolyscoreError, match=word):
-                fit(data(), kind=kind.__name__, members=2)
-        finally:
-            del NETWORKS._entries[kind.__name__]
+        with registered(kind), pytest.raises(PolyscoreError, match=word):
+            fit(data(), kind=kind.__name__, members=2)
     with pytest.raises(PolyscoreError, match="a name of its own; got 'vanilla' again"):
         NETWORKS.register("vanilla")(Film)

@@ -53,7 +53,7 @@ def checkpoint_of(
     columns = {name: network_conditions(member) for name, member in members.items()}
     networks = [group.network for group in common_networks(list(columns.values()))]
     aligned = all(len({model.index for model in column}) == 1 for column in columns.values())
-    if not aligned or len({(type(network), network.dim, repr(network.about())) for network in networks}) != 1:
+    if not aligned or len({(network.kind, network.dim, repr(network.about())) for network in networks}) != 1:
         raise CompositionError(
             "a family must have one network behind all its members to be saved, or the models of one ensemble, alike "
             f"in shape; got {len(groups_of(members.values()))} networks for {len(members)} members. "

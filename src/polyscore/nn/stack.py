@@ -27,8 +27,9 @@ class Stack(nn.Module, ABC):
 
     A subclass begins with `super().__init__(architecture, seeds)` and adds parameters `(G, ...)`, one row a seed; none
     where there are no seeds, which is how files are checked. What differs between the conditions of one network has
-    the shape `(G, C, ...)` and is named in `per_condition`. Buffers are kept with the parameters and not trained. Sizes
-    are read off tensors when needed: rows and conditions are picked from them.
+    the shape `(G, C, ...)` and is named in `per_condition`. Buffers are kept with the parameters and not trained; one
+    that is not persistent is the same for all networks. Sizes are read off tensors when needed: rows and conditions are
+    picked from them.
 
     Attributes:
         Options: the fields of `fit(options=...)`, a `Checked` dataclass; none by default.
@@ -186,9 +187,15 @@ _WRITTEN = ("conditions", "shared", "width", "depth", "activation")
 def _with_tensors(module: Any, change: Callable[[str, Tensor], Tensor], prefix: str = "") -> Any:
     """Return a copy of a module in which every tensor is `change(name, tensor)`, and none is trained."""
     twin = copy.copy(module)
-    parameters = {name: change(prefix + name, own.detach()) for name, own in module._parameters.items()}
-    twin._parameters = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in parameters.items()}
-    twin._buffers = {name: change(prefix + name, own) for name, own in module._buffers.items()}
+    parameters, buffers = (
+        {name: None if own is None else change(prefix + name, own.detach()) for name, own in owned.items()}
+        for owned in (module._parameters, module._buffers)
+    )
+    twin._buffers = buffers
+    twin._parameters = {
+        name: None if tensor is None else nn.Parameter(tensor, requires_grad=False)
+        for name, tensor in parameters.items()
+    }
     twin._modules = {name: _with_tensors(inner, change, f"{prefix}{name}.") for name, inner in module._modules.items()}
     return twin
 
