@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-import polyscore.nn.mlp as mlp
-import polyscore.training.trainer as trainer
+import polyscore.nn.perceptron as perceptron
+import polyscore.nn.vanilla as vanilla
 from polyscore.experiments.cells import Cell, Protocol
 from polyscore.experiments.compute import compute, model_of, train
 from polyscore.experiments.papers.published import RUNS, published
@@ -22,7 +22,7 @@ NAME = "gaussian-factorized-ood"
 
 def measure(feature: Callable[[Tensor], Tensor], runs: int) -> list[str]:
     """Train and sample with a network that sees feature(t); one line a particle count."""
-    mlp.time_feature = trainer.time_feature = feature  # type: ignore[assignment]
+    perceptron.time_feature = vanilla.time_feature = feature  # type: ignore[assignment]
     cells = [Cell(NAME, "conditional", 10_000, run, k) for k in (1, 4, 16) for run in range(runs)]
     families = train(list(dict.fromkeys(map(model_of, cells))), Protocol(), "cuda")
     lines = []

@@ -9,7 +9,7 @@ __version__ = "0.3.0"
 
 # Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
 _HOMES = {
-    "algebra": ["Composition", "Family", "base_composition", "parse"],
+    "algebra": ["Composition", "Family", "base_composition", "load", "parse"],
     "distributions": ["Density", "Distribution", "Gaussian", "Mixture"],
     "models.ensemble": ["Ensemble"],
     "models.learned": ["Learned"],
@@ -17,7 +17,7 @@ _HOMES = {
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
-    "training": ["Recipe", "fit", "fit_many", "load"],
+    "training": ["Recipe", "fit", "fit_many"],
 }
 _ROOMS = ("distributions", "plots")  # modules that are asked for by their own name
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from polyscore.algebra import Composition as Composition
     from polyscore.algebra import Family as Family
     from polyscore.algebra import base_composition as base_composition
+    from polyscore.algebra import load as load
     from polyscore.algebra import parse as parse
     from polyscore.distributions import Density as Density
     from polyscore.distributions import Distribution as Distribution
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from polyscore.training import Recipe as Recipe
     from polyscore.training import fit as fit
     from polyscore.training import fit_many as fit_many
-    from polyscore.training import load as load
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyscore.errors import ArgumentError, is_number, listed, nearest, require, shorten
+from polyscore.errors import ArgumentError, is_finite, listed, nearest, require, shorten
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,10 @@ def number(low: float, high: float = float("inf"), *, ends: bool = True) -> Doma
     rule += (f", and at most {high:g}" if ends else f", and below {high:g}") if bounded else ""
 
     def holds(value: Any) -> bool:
-        if not is_number(value) or abs(value) == float("inf"):
+        if not is_finite(value):
             return False
-        return low <= value <= high if ends else low < value < high
+        wide = float(value)  # NumPy's float32 cannot be compared with 1e300
+        return low <= wide <= high if ends else low < wide < high
 
     return Domain(rule, holds, float)
 

@@ -16,7 +16,7 @@ from polyscore.samplers import Kernel
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from polyscore.samplers.step import evaluate
-from polyscore.training.fit import DivergenceError
+from polyscore.training import DivergenceError
 from training.networks import families
 
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.

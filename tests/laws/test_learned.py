@@ -14,7 +14,8 @@ import polyscore as ps
 from cases import DISTRIBUTIONS, F64, SCHEDULES, compose
 from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, ScoreError
 from polyscore.models.learned import PREDICTIONS, to_score
-from polyscore.models.network import Network, NetworkCondition
+from polyscore.models.network import Network
+from polyscore.models.units import Units
 from training.networks import build
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
@@ -464,11 +465,11 @@ class _Timeless(torch.nn.Module):
 
 def _network(units=None, seed=0):
     group = Network(build(1, 2, True, seed=seed)[0], ps.VP(), units=units)
-    return NetworkCondition(group, 0, (2,))
+    return group.condition(0)
 
 
 def test_members_of_other_coordinates_do_not_compose():
-    here, there = (torch.tensor([100.0, 0.0]), torch.ones(2)), (torch.tensor([40.0, 0.0]), torch.ones(2))
+    here, there = Units(torch.tensor([100.0, 0.0]), torch.ones(2)), (torch.tensor([40.0, 0.0]), torch.ones(2))
     one, other, raw = _network(here), _network(there), _network()
     for members in ({"a": one, "b": other}, {"a": one, "b": raw}, {"b": raw, "a": one}, {"a": one, "g": ps.Gaussian()}):
         with pytest.raises(CompositionError, match=r"same coordinates.*100"):

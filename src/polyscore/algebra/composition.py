@@ -28,7 +28,6 @@ from polyscore.distributions import Density, Distribution, Gaussian
 from polyscore.distributions.components import Components, components_of
 from polyscore.distributions.distribution import Scale
 from polyscore.errors import ArgumentError, CompositionError, UnknownConditionError, is_finite, shorten
-from polyscore.models.units import per_unit
 from polyscore.schedules import T_MAX, Schedule
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Composition:
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
         x = self._standard_points(x)
-        return per_unit(self._standard_scores(x, self._time(t, x)), self.family.units)
+        return self.family.per_unit(self._standard_scores(x, self._time(t, x)))
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return S = sum_a w_a s_a, like x.

@@ -12,7 +12,7 @@ from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
-    from polyscore.data.tables import Table
+    from polyscore.data.table import Table
 
 _HELP = {
     "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
@@ -56,10 +56,10 @@ def command(
     `polyscore sample RUN "drugA * drugB / control" -o out.csv`
     """
     with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
-        from polyscore.data.tables import table_of
+        from polyscore.algebra.saved import MODEL
+        from polyscore.data.read import table_of
         from polyscore.files.atomic import held
         from polyscore.training import Recipe
-        from polyscore.training.families import MODEL
 
         show.require_device(device)
         recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema,
@@ -89,9 +89,9 @@ def command(
 
 def check_run(out: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds a model without the training it came from."""
+    from polyscore.algebra.saved import MODEL, TRAINING
     from polyscore.errors import OutputError
     from polyscore.files.atomic import check_directory
-    from polyscore.training.families import MODEL, TRAINING
 
     if out.exists() and not out.is_dir():
         raise OutputError(f"RUN must be a folder; got the file {str(out)!r}. Choose another name.")
@@ -106,9 +106,10 @@ def check_run(out: Path, force: bool) -> None:
 
 def train(data: Table, out: Path, force: bool, **options: Any) -> Family:
     """Train into the folder, from its checkpoint where that is of the same training; --force discards another."""
+    from polyscore.algebra.saved import TRAINING
     from polyscore.files.tensors import FileError
-    from polyscore.training.families import TRAINING
-    from polyscore.training.fit import CheckpointError, fit
+    from polyscore.training.fit import fit
+    from polyscore.training.keeper import CheckpointError
 
     checkpoint = out / TRAINING
     try:

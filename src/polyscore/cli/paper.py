@@ -268,7 +268,7 @@ def report(
             )
         learned = None
         if family is not None:
-            from polyscore.training import load
+            from polyscore.algebra import load
 
             learned = load(family)
         written = write_report(chosen, place, out, learned)

@@ -114,8 +114,8 @@ class Source:
 def source_of(path: Path) -> Source:
     """Return how to read a family: a model where there is one by that name, else YAML."""
     from polyscore.algebra.family_file import load_family
+    from polyscore.algebra.saved import load, model_file
     from polyscore.models.checkpoints import with_suffix
-    from polyscore.training.families import load, model_file
 
     beside = with_suffix(path)
     if isdir(path) or path.suffix == ".safetensors" or (isfile(beside) and path.suffix in ("", ".json")):

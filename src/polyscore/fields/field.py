@@ -13,7 +13,6 @@ class Field(Protocol):
     closed_form: bool  # steps too small to be split among threads by operation
     graphable: bool  # no host synchronisation: a CUDA graph may capture it
     numbers_per_particle: int  # held at once, for choosing a chunk
-    most_particles: int | None = None  # that one call may be about, where a model behind it says so
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""

@@ -23,7 +23,7 @@ class InPieces(Field):
     def __init__(self, whole: Field, most: int) -> None:
         self.whole, self.most = whole, most
         self.closed_form, self.graphable = whole.closed_form, whole.graphable
-        self.numbers_per_particle, self.most_particles = whole.numbers_per_particle, whole.most_particles
+        self.numbers_per_particle = whole.numbers_per_particle
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return score and spread of x `(N, K, *event)`."""

@@ -38,7 +38,7 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
 
 def _same_networks(columns: list[list[NetworkCondition]]) -> bool:
     """Whether all parts rest on the same networks, which can be evaluated as one."""
-    return len({(group.network.shape, group.network.width, group.precision) for group in common_networks(columns)}) == 1
+    return len({(group.network.alike, group.precision) for group in common_networks(columns)}) == 1
 
 
 def _share_covariance(mixtures: list[Components]) -> bool:

@@ -79,17 +79,17 @@ class Learned:
         self.model, self.event, self.schedule = model, tuple(event), schedule
         self.prediction = prediction
         self.earliest = T_MIN  # the least time at which samplers ask
-        self.table: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
+        self.levels: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
         if discrete and isinstance(schedule, DDPM):
             alphas = schedule.table()
-            self.table, self.earliest = torch.stack([alphas, (1 - alphas**2).sqrt()]), 1 / schedule.timesteps
+            self.levels, self.earliest = torch.stack([alphas, (1 - alphas**2).sqrt()]), 1 / schedule.timesteps
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score, like x; `t` broadcasts against x's batch shape."""
         batch = x.shape[: x.ndim - len(self.event)]
         times = time_like(t, x).clamp(T_MIN, T_MAX).expand(batch)
         ones = [1] * len(self.event)
-        if self.table is None:
+        if self.levels is None:
             value = self._value(x.reshape(-1, *self.event), times.reshape(-1))
             return to_score(self.prediction, value.view_as(x), x, times.reshape(*batch, *ones), self.schedule)
         # The score at the noise level that the model was asked about: near the data, levels differ by factors.
@@ -97,7 +97,7 @@ class Learned:
         index = self.schedule.timestep(times)
         value = self._value(x.reshape(-1, *self.event), index.reshape(-1))
         asked = ((index + 1) / self.schedule.timesteps).to(x).reshape(*batch, *ones)
-        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in self.table.to(x.device))
+        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in self.levels.to(x.device))
         return to_score(self.prediction, value.view_as(x), x, asked, self.schedule, (alpha, sigma))
 
     def _value(self, flat: Tensor, moment: Tensor) -> Tensor:

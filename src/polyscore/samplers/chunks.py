@@ -1,8 +1,7 @@
 """How much goes at once: chunks of swarms, side by side where that helps, smaller where memory does not suffice.
 
 A chunk of swarms is stepped through the whole grid before the next begins: whole blocks of them, since a block shares
-its random numbers. Where one block holds more than `max_particles`, or more than the group behind the conditions takes,
-a model is asked about it in pieces.
+its random numbers. Where one block holds more than `max_particles`, a model is asked about it in pieces.
 """
 
 from __future__ import annotations
@@ -72,14 +71,13 @@ class Portion(NamedTuple):
 
 
 def _portion(plan: Plan, asked: Asked) -> Portion:
-    """Return what goes at once by what was asked for, what the model takes, and what memory there is."""
+    """Return what goes at once by what was asked for, and what memory there is."""
     most, n, workers = asked.max_particles, asked.n, _workers(plan, asked.n)
     held = most or max(1, _free_numbers(plan) // plan.field.numbers_per_particle)
     blocks = max(1, held // (plan.sampler.particles * plan.block))
     if workers > 1:
         blocks = min(blocks, -(-n // (workers * plan.block)))
-    bounds = [bound for bound in (most, plan.field.most_particles) if bound is not None]
-    return Portion(min(blocks, -(-n // plan.block)) * plan.block, min(bounds, default=None), workers)
+    return Portion(min(blocks, -(-n // plan.block)) * plan.block, most, workers)
 
 
 def _workers(plan: Plan, n: int) -> int:

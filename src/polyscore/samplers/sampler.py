@@ -186,6 +186,7 @@ class Sampler(Checked):
         asked = Asked(n, as_seed(seed), device, dtype, max_particles, history)
         with recording() as doubts, reporting(progress, "sampling") as told:
             result = run(self, q, asked, told)
-        result = dataclasses.replace(result, variables=q.family.names, doubts=tuple(doubts))
+        names = q.family.variables if q.family.has_names else ()
+        result = dataclasses.replace(result, variables=names, doubts=tuple(doubts))
         result.warn_if_degenerate()
         return result

@@ -3,9 +3,9 @@
 All particles of a step share one time, so a network of two coordinates is then a smooth function of the plane, and far
 fewer nodes than particles hold it. The grid is even in u = asinh((x - median) / (3/2 quartile range)), per coordinate,
 and reaches from the smallest to the largest particle: fine where particles are dense, and strays far away, which move
-no quartile, cost the others only a logarithm. Cubic Lagrange interpolation is of fourth order; for the paper's
-networks, 256 x 256 nodes are within 5e-6 of the output's norm (docs/performance.md), where fp16 products are within
-1e-3.
+no quartile, cost the others only a logarithm. Cubic Lagrange interpolation is of fourth order; for
+networks of 4 x 512, 256 x 256 nodes are within 5e-6 of the output's norm (docs/performance.md), where fp16 products
+are within 1e-3.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyscore.nn.mlp import has_triton
+from polyscore.devices import has_triton
 
 SIDE = 256  # nodes along each coordinate
 WORTHWHILE = 4 * SIDE**2  # fewer points than this are evaluated directly
@@ -31,7 +31,7 @@ _AT_ONCE = 1 << 14
 Function = Callable[[Tensor], Tensor]
 
 
-class Grid(NamedTuple):
+class Nodes(NamedTuple):
     """Nodes 0..SIDE-1 along each coordinate, at u = low + step (node - 1); all tensors are `(2,)`."""
 
     centre: Tensor
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     step: Tensor
 
     @classmethod
-    def around(cls, x: Tensor) -> Grid:
+    def around(cls, x: Tensor) -> Nodes:
         """Return the grid of points `(B, 2)`; one node more at each end gives every point two neighbours each way."""
         ordered = some(x).sort(0).values
         quarter = len(ordered) // 4
@@ -50,8 +50,8 @@ class Grid(NamedTuple):
         low, high = torch.asinh((smallest - centre) / scale), torch.asinh((largest - centre) / scale)
         return cls(centre, scale, low, ((high - low) / (SIDE - 3)).clamp_min(1e-9))
 
-    def nodes(self) -> Tensor:
-        """Return all nodes, `(SIDE ** 2, 2)`, the second coordinate running fastest."""
+    def points(self) -> Tensor:
+        """Return where all nodes are, `(SIDE ** 2, 2)`, the second coordinate running fastest."""
         index = torch.arange(-1, SIDE - 1, device=self.low.device, dtype=self.low.dtype)
         along = torch.sinh(self.low + index[:, None] * self.step) * self.scale + self.centre  # (SIDE, 2)
         return torch.stack(torch.meshgrid(along[:, 0], along[:, 1], indexing="ij"), -1).view(-1, 2)
@@ -68,18 +68,18 @@ def some(x: Tensor) -> Tensor:
 
 def tabulated(function: Function, x: Tensor) -> Tensor:
     """Return `function(x)`, `(B, 2) -> (A, B, C)`, by way of a table of its values."""
-    grid = Grid.around(x)
-    values = function(grid.nodes())
+    nodes = Nodes.around(x)
+    values = function(nodes.points())
     if x.is_cuda and has_triton():
-        from polyscore.nn.fast.table_kernel import interpolate as fused
+        from polyscore.nn.fast.plane_kernel import interpolate as fused
 
-        return fused(values, grid, x)
-    return torch.cat([interpolate(values, grid, part) for part in x.split(_AT_ONCE)], 1)
+        return fused(values, nodes, x)
+    return torch.cat([interpolate(values, nodes, part) for part in x.split(_AT_ONCE)], 1)
 
 
-def interpolate(values: Tensor, grid: Grid, x: Tensor) -> Tensor:
+def interpolate(values: Tensor, nodes: Nodes, x: Tensor) -> Tensor:
     """Return the values `(A, SIDE ** 2, C)` at the points `(B, 2)`, `(A, B, C)`."""
-    position = grid.positions(x)
+    position = nodes.positions(x)
     # Clamped as whole numbers: a point that is not finite must not become an address.
     corner = position.floor().long().clamp(1, SIDE - 3)
     rows, columns = (_cubic(part) for part in (position - corner).unbind(-1))

@@ -1,4 +1,4 @@
-"""Networks as families: what `fit` returns and `load` reads."""
+"""Trained networks as families: what `fit` returns and `load` reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from polyscore.algebra import Family
+from polyscore.algebra.family import Family
 from polyscore.devices import check_device
 from polyscore.errors import require
 from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
@@ -24,7 +24,7 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
     Args:
         path: a model file, with or without its ending, or the folder of a fit.
         device: where its network shall be.
-        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.models.learned.Network`.
+        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.models.network.Network`.
     """
     where = check_device(device)
     return build_family(read_checkpoint(model_file(path))).to(where, precision)
@@ -42,16 +42,10 @@ def model_file(path: str | Path) -> Path:
 
 def build_family(checkpoint: Checkpoint) -> Family:
     """Return the family of the networks' conditions; of several networks, one of ensembles."""
-    event = (checkpoint.networks[0].dim,)
     groups = [Network(network, checkpoint.schedule, units=checkpoint.units) for network in checkpoint.networks]
     members: dict[str, NetworkCondition | Ensemble] = {}
     for name, index in checkpoint.conditions.items():
-        models = [NetworkCondition(group, index, event) for group in groups]
+        models = [group.condition(index) for group in groups]
         members[name] = Ensemble(models) if len(models) > 1 else models[0]
-    family = Family(members, units=checkpoint.units, variables=_variables(checkpoint.training))
-    family.training = checkpoint.training
-    return family
-
-
-def _variables(training: object) -> list[str] | None:
-    return training.get("variables") if isinstance(training, dict) else None
+    training = checkpoint.training
+    return Family(members, units=checkpoint.units, variables=training.get("variables"), training=training)

@@ -1,7 +1,7 @@
-"""Interpolation from a table in one kernel; `polyscore.nn.fast.table.interpolate` is its oracle.
+"""Interpolation from a table in one kernel; `polyscore.nn.fast.plane.interpolate` is its oracle.
 
-A node's values of all conditions lie side by side, so that one fetch of 32 bytes brings the six numbers of the paper's
-three conditions; the table, 2 MB, stays in the cache.
+A node's values of all conditions lie side by side, so that one fetch of 32 bytes brings the six numbers of three
+conditions; the table, 2 MB, stays in the cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from polyscore.nn.fast.table import SIDE, Grid
+from polyscore.nn.fast.plane import SIDE, Nodes
 
 _ROWS = 128
 
@@ -59,16 +59,16 @@ def _interpolate_kernel(table_ptr, grid_ptr, x_ptr, out_ptr, rows, CHANNELS: tl.
     tl.store(out_ptr + place, total, mask=inside[:, None] & (value < VALUES)[None, :])
 
 
-def interpolate(values: Tensor, grid: Grid, x: Tensor) -> Tensor:
+def interpolate(values: Tensor, nodes: Nodes, x: Tensor) -> Tensor:
     """Return the values `(A, SIDE ** 2, C)` at the points `(B, 2)`, `(A, B, C)`."""
     x = x.contiguous()
-    conditions, nodes, channels = values.shape
+    conditions, count_of_nodes, channels = values.shape
     count = conditions * channels
     padded = triton.next_power_of_2(count)
-    table = torch.empty(nodes, padded, device=x.device)
-    table[:, :count].view(nodes, conditions, channels).copy_(values.transpose(0, 1))
+    table = torch.empty(count_of_nodes, padded, device=x.device)
+    table[:, :count].view(count_of_nodes, conditions, channels).copy_(values.transpose(0, 1))
     out = torch.empty(conditions, len(x), channels, device=x.device)
-    packed = torch.cat(grid)
+    packed = torch.cat(nodes)
     launch = _interpolate_kernel[(triton.cdiv(len(x), _ROWS),)]
     launch(table, packed, x, out, len(x), channels, count, padded, SIDE, _ROWS)
     return out
