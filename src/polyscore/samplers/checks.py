@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.algebra.validity import Validity, path_validity
 from polyscore.devices import check_device
-from polyscore.errors import ArgumentError, is_count, require
+from polyscore.errors import ArgumentError, require
 from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
 from polyscore.samplers.grids import GRIDS
@@ -20,6 +21,7 @@ from polyscore.samplers.moves import Steps
 from polyscore.samplers.parts import found
 from polyscore.samplers.plan import Plan, make_plan, steps_of
 from polyscore.schedules import Schedule
+from polyscore.schema import Checked, Domain, count, optional, setting
 
 if TYPE_CHECKING:
     from polyscore.samplers.sampler import Sampler
@@ -28,23 +30,23 @@ _SIGNAL = 0.05  # of alpha(1) that may be left where nothing is known of the sou
 _WRONG_VARIANCE = 0.1
 _MOST_DOUBLINGS, _MOST_STEPS = 12, 50_000
 _MOST_HISTORY = 50_000_000  # entries of steps x swarms that are kept unasked: 200 MB
-_DTYPES = (torch.float32, torch.float64)
+_DTYPE = Domain("be torch.float32 or torch.float64", lambda dtype: dtype in (torch.float32, torch.float64))
 
 
-class Asked(NamedTuple):
+@dataclass(frozen=True)
+class Asked(Checked):
     """What a caller of `sample` asks for."""
 
-    n: int
+    n: int = setting(1, count())
     seed: int = 0
     device: torch.device | str | None = None
-    dtype: torch.dtype = torch.float32
-    max_particles: int | None = None
+    dtype: torch.dtype = setting(torch.float32, _DTYPE)
+    max_particles: int | None = setting(None, optional(count()))
     history: bool | None = None
 
 
 def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     """Return the plan of a run that can end well; every question about it is asked here, and once."""
-    _check_asked(asked)
     _check_composition(q)
     validity = q.validity()
     validity.settle(repr(q))
@@ -62,13 +64,6 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     if sampler.tabular:
         _warn_of_coarse_steps(plan)
     return plan
-
-
-def _check_asked(asked: Asked) -> None:
-    require(is_count(asked.n), "n", "be a whole number of at least 1", asked.n)
-    require(asked.max_particles is None or is_count(asked.max_particles), "max_particles",
-            "be a whole number of at least 1, or None", asked.max_particles)  # fmt: skip
-    require(asked.dtype in _DTYPES, "dtype", f"be one of {', '.join(map(str, _DTYPES))}", asked.dtype)
 
 
 def _check_composition(q: Composition) -> None:

@@ -35,7 +35,7 @@ def run(sampler: Sampler, q: Composition, asked: Asked, listener: Listener | Non
     """Check, plan and sample; collect the `Run`."""
     with _plain_mode():
         plan = before(sampler, q, asked)
-        result = _run_shrinking(plan, int(asked.n), _portion(plan, asked), listener)
+        result = _run_shrinking(plan, asked.n, _portion(plan, asked), listener)
     bounds = possible_log_evidence(list(q.exponents.values()))
     return replace(result, sampler=repr(sampler), composition=repr(q), possible_log_evidence=bounds)
 
@@ -49,10 +49,17 @@ def _plain_mode() -> Iterator[None]:
 
 
 class Portion(NamedTuple):
-    """What goes at once: swarms in a chunk, whole blocks of them, and particles in one call of a model, or None."""
+    """What goes at once.
+
+    Attributes:
+        swarms: in a chunk, whole blocks of them.
+        particles: in one call of a model; None is all of a chunk.
+        workers: chunks side by side.
+    """
 
     swarms: int
     particles: int | None
+    workers: int
 
     def halved(self, plan: Plan, n: int) -> Portion | None:
         """Return a smaller chunk, then smaller pieces of it, or None where nothing smaller is left."""
@@ -65,12 +72,12 @@ class Portion(NamedTuple):
 
 def _portion(plan: Plan, asked: Asked) -> Portion:
     """Return what goes at once by what was asked for, and what memory there is."""
-    most, n, workers = asked.max_particles, int(asked.n), _workers(plan, asked.n)
+    most, n, workers = asked.max_particles, asked.n, _workers(plan, asked.n)
     held = most or max(1, _free_numbers(plan) // plan.field.numbers_per_particle)
     blocks = max(1, held // (plan.sampler.particles * plan.block))
     if workers > 1:
         blocks = min(blocks, -(-n // (workers * plan.block)))
-    return Portion(min(blocks, -(-n // plan.block)) * plan.block, most)
+    return Portion(min(blocks, -(-n // plan.block)) * plan.block, most, workers)
 
 
 def _workers(plan: Plan, n: int) -> int:
@@ -90,13 +97,13 @@ def _free_numbers(plan: Plan) -> int:
 def _run_shrinking(plan: Plan, n: int, portion: Portion, listener: Listener | None) -> Run:
     """Run all chunks; where the GPU's memory does not suffice, go on with smaller ones, saying so once."""
     parts: list[Run] = []
-    warned, first, workers = False, 0, _workers(plan, n)
+    warned, first = False, 0
     while first < n:
         plan = replace(plan, field=in_pieces(plan.field, portion.particles))
         bounds = [(a, min(n, a + portion.swarms)) for a in range(first, n, portion.swarms)]
         counter = _Counter(listener, first, n, plan.steps)
         try:
-            for part, mended in _run_chunks(plan, bounds, counter, workers):
+            for part, mended in _run_chunks(plan, bounds, counter, portion.workers):
                 parts.append(part)
                 first, plan = first + len(part.samples), mended
         except torch.cuda.OutOfMemoryError:

@@ -59,17 +59,13 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
     u = plan.stream("output", (1,), first, stop, normal=False)(0)
     final = weigh(state.log_weights)
     slot = invert(final.scaled.cumsum(-1), u)
-    # In units of the data, Z gains the volume of one standardised unit to the power 1 - W.
-    # So it does with alpha, where the last point is alpha x_0 and a little noise.
-    scale = family.log_scale - math.prod(plan.event) * math.log(plan.last_signal)
-    evidence = state.log_evidence + final.log_mean + (1 - plan.q.total) * scale
     standard = state.x if plan.last_signal == 1 else state.x / plan.last_signal
     particles = family.restore(standard)
     return Run(
         samples=particles.flatten(0, 1)[flat_rows(slot, sampler.particles)],
         particles=particles,
         log_weights=state.log_weights,
-        log_evidence=evidence if sampler.weighted else torch.full_like(evidence, math.nan),
+        log_evidence=_log_evidence(plan, state, final.log_mean),
         lowest_ess=history.lowest,
         mean_ess=history.means,
         step_losses=history.losses,
@@ -81,6 +77,15 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
         reach=standard.flatten(0, 1).abs().median(0).values.max().item() if family.units is not None else math.nan,
         width=standard.double().flatten(2).var((0, 1), correction=0).mean().sqrt().item(),
     )
+
+
+def _log_evidence(plan: Plan, state: State, log_mean: Tensor) -> Tensor:
+    """Return each swarm's estimate of log Z in the data's units; NaN where there are no weights."""
+    # In units of the data, Z gains the volume of one standardised unit to the power 1 - W.
+    # So it does with alpha, where the last point is alpha x_0 and a little noise.
+    scale = plan.q.family.log_scale - math.prod(plan.event) * math.log(plan.last_signal)
+    evidence = state.log_evidence + log_mean + (1 - plan.q.total) * scale
+    return evidence if plan.sampler.weighted else torch.full_like(evidence, math.nan)
 
 
 def join(parts: list[Run]) -> Run:

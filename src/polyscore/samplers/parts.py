@@ -1,7 +1,7 @@
 """Parts of samplers by name: what a field takes, what a name stands for, and how a part is written down.
 
 A field such as `grid` takes a registered name or the object itself. An entry of a registry is a function, which stands
-for itself, or a class, of which one is made: files write `langevin`, or `{kind: langevin, rounds: 5}` for its options.
+for itself, or a class, of which one is made: files write `langevin`, or `{kind: langevin, size: 0.1}` for its options.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from polyscore.schema import Domain
 
 def by_name(registry: Registry[Any], form: str, fits: Callable[[Any], bool] = callable) -> Domain:
     """A registered name, kept as such, or an object of that form; the registry's own objects go by their names."""
-    rule = f"be a registered name or {form}"
-    return Domain(rule, lambda value: _is_known(registry, value) or fits(value), lambda v: _name(registry, v) or v)
+
+    def plain(value: Any) -> Any:
+        part = value if isinstance(value, str) else found(registry, value)
+        return _name(registry, part) or part
+
+    return Domain(f"be a registered name or {form}", lambda v: _is_known(registry, v) or fits(v), plain)
 
 
 def by_value(registry: Registry[Any], kind: type) -> Domain:
@@ -75,5 +79,5 @@ def _is_known(registry: Registry[Any], part: Any) -> bool:
     return isinstance(part, (str, Mapping)) and found(registry, part) is not None
 
 
-def _name(registry: Registry[Any], entry: Callable[..., Any]) -> str:
+def _name(registry: Registry[Any], entry: object) -> str:
     return next((name for name, known in registry.items() if known is entry), "")

@@ -9,7 +9,6 @@ chunks, memory, progress, alarms, history, devices and units are the same for al
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -57,7 +56,7 @@ def fixed(value: Any) -> Any:
 
 
 @dataclass(frozen=True, repr=False)
-class Sampler(Checked, ABC):
+class Sampler(Checked):
     """A way to draw from a composition.
 
     Args:
