@@ -64,7 +64,7 @@ def recipe_of(kind: str, protocol: Protocol, schedule: Schedule) -> Recipe:
     return Recipe(
         model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
         width=protocol.width, depth=protocol.depth, activation=protocol.activation, schedule=schedule,
-        standardise=protocol.standardise, ema=protocol.ema,
+        standardise=protocol.standardise, ema=protocol.ema, kind="vanilla", options={},
     )  # fmt: skip
 
 
