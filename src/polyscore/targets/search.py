@@ -83,7 +83,8 @@ def log_values(q: Composition, x: Tensor) -> list[Tensor]:
 def find_axes(q: Composition, cells: int) -> EdgedAxes:
     """Return axes whose cells are fine where the factors of `q` or their product have mass."""
     coarse = _COARSE[q.event[0]]
-    first = [_mean(list(looks)) for looks in zip(*map(_first_look, map(q.density, q.conditions)), strict=True)]
+    looks = map(_first_look, map(q.density, q.conditions), q.moments)
+    first = [_mean(list(axis)) for axis in zip(*looks, strict=True)]
     measures = first
     for temperature in _TEMPERATURES:
         moved = _where_large(q, _axes(measures, coarse), temperature)
@@ -97,12 +98,12 @@ def _axes(measures: list[Rising], cells: int) -> EdgedAxes:
     return EdgedAxes.halving([measure.edges(cells // 2) for measure in measures])
 
 
-def _first_look(density: Density) -> list[Rising]:
+def _first_look(density: Density, moments: tuple[Tensor, Tensor] | None) -> list[Rising]:
     """Return for each axis cells spaced by sinh around a density's middle, and its draws where it offers any."""
     if density.has_sample:
         columns = [_ranked(column) for column in _draws(density).T.numpy()]
         return [_mean([_spaced(*_middle_and_width(draws)), draws]) for draws in columns]
-    middle, cov = density.moments() or (torch.zeros(density.dim), torch.ones(density.dim))
+    middle, cov = moments or (torch.zeros(density.dim), torch.ones(density.dim))
     width = (cov if cov.ndim == 1 else cov.diagonal()).sqrt()
     return [_spaced(m, w) for m, w in zip(middle.tolist(), width.tolist(), strict=True)]
 
