@@ -138,7 +138,7 @@ def test_the_loop_is_the_one_of_all_samplers(tmp_path):
     assert SHORT.sample(GAUSSIANS, 5, dtype=torch.float64).samples.dtype == torch.float64
 
 
-@pytest.mark.filterwarnings("ignore:learned scores should", "ignore:samples should lie", "ignore:samples must stay")
+@pytest.mark.filterwarnings("ignore:sources of unknown size", "ignore:samples should lie", "ignore:samples must stay")
 def test_it_runs_on_models_and_in_units():
     model = SHORT.sample(opaque(GAUSSIANS), 50, seed=5)
     assert model.arithmetic == "model" and model.samples.isfinite().all()

@@ -144,7 +144,7 @@ def test_an_exact_mixture_has_units_too(method):
     torch.testing.assert_close(outside.sample(5, 3).double(), units[0] + units[1] * inside.sample(5, 3).double())
 
 
-@pytest.mark.filterwarnings("ignore:samples should lie", "ignore:learned scores should")  # of random networks
+@pytest.mark.filterwarnings("ignore:samples should lie", "ignore:sources of unknown size")  # of random networks
 @every_scale
 def test_networks_and_ensembles_speak_the_datas_units(units):
     """As reached through a family and by themselves: score, every model's score, spread."""

@@ -421,7 +421,7 @@ def outward(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return torch.where(x.norm(dim=-1, keepdim=True) < 3.5, -x, 4 * x)
 
 
-@pytest.mark.filterwarnings("ignore:learned scores should be of data")
+@pytest.mark.filterwarnings("ignore:sources of unknown size")
 def test_samples_that_run_away_are_warned_of():
     q = ps.Family({"a": ps.Learned(outward, (2,), ps.VP(), "score")})["a"]
     with pytest.warns(DegeneracyWarning, match=r"\d of 2000 are over 30 times as far from the middle"):

@@ -12,7 +12,7 @@ from polyscore.samplers import chunks
 from training.networks import families
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:learned scores should", "ignore:weight should", "ignore:swarms should", "ignore:samples must",
+    "ignore:sources of unknown size", "ignore:weight should", "ignore:swarms should", "ignore:samples must",
     "ignore:K should be large", "ignore:swarms should keep",
 )  # fmt: skip
 

@@ -190,6 +190,11 @@ class Composition:
         return [factors.moments(name, self.family.members[name]) for name in self.exponents]
 
     @property
+    def is_sized(self) -> bool:
+        """Whether mean and covariance of every factor are known."""
+        return self.mixtures is not None or all(pair is not None for pair in self.moments)
+
+    @property
     def is_gaussian(self) -> bool:
         """Whether every factor is a Gaussian."""
         return all(isinstance(factor, Gaussian) for factor in self.factors)

@@ -232,7 +232,9 @@ class Family(Mapping[str, "Composition"]):
         members = [self.members[name] for name in names]
         if isinstance(closed := members[0], Distribution):
             alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
-            return self._answer(names, x, t, lambda: closed.score(x, alpha, sigma), x.shape)[None]
+            return self._answer(
+                names, x, t, lambda: torch.as_tensor(closed.score(x, alpha, sigma), dtype=x.dtype), x.shape
+            )[None]
         group = getattr(members[0], "group", None)
         if group is not None:
             return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))

@@ -37,7 +37,7 @@ def run(sampler: Sampler, q: Composition, asked: Asked, listener: Listener | Non
         plan = before(sampler, q, asked)
         result = _run_shrinking(plan, asked.n, _portion(plan, asked), listener)
     bounds = possible_log_evidence(list(q.exponents.values()))
-    return replace(result, sampler=repr(sampler), composition=repr(q), possible_log_evidence=bounds)
+    return replace(result, sampler=repr(sampler), composition=repr(q), possible_log_evidence=bounds, sized=q.is_sized)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 The first cells are spaced by sinh around each factor's middle, so that they are as fine as its width there and reach
 10^12 widths out. Middle and width are those of its draws, else of its moments, else 0 and 1. Then cells move, round by
 round, to where the factors and their product are large: first by flattened densities (temperatures from 8^8 down),
-which show a narrow part from far away, then by masses and by jumps. A share of the cells stays where they were first.
+which show a narrow part from far away while a share of the cells stays, then by masses, their roots and their jumps.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from polyscore.errors import ArgumentError, require
 from polyscore.targets.axes import EdgedAxes, middles
 
 _REACH, _OUTSIDE = 1e12, 1e-11  # widths that the first cells reach out; mass that the last may leave outside
-_DRAWS, _FINEST, _GRADE = 4096, 1e-13, 2.5
-_COARSE = {1: 10_000, 2: 400}
+_DRAWS = 4096  # of a density that offers them
+_FINEST, _GRADE = 1e-13, 2.5  # width of a cell over its distance from 0, at least; over its neighbour's, at most
+_COARSE = {1: 10_000, 2: 400}  # cells along an axis while they move
 _TEMPERATURES, _ROUNDS = [8.0**k for k in range(8, 0, -1)], 5
 _CHUNK = 1 << 16
 REMEDY = (
@@ -53,7 +54,7 @@ class Rising(NamedTuple):
 
 
 def _graded(edges: np.ndarray) -> np.ndarray:
-    """Halve cells that are over twice as wide as a neighbour: mass just outside of fine cells would not be seen."""
+    """Halve cells that are much wider than a neighbour: mass just outside of fine cells would not be seen."""
     for _ in range(100):
         widths = np.diff(edges)
         least = np.minimum(np.append(widths[1:], np.inf), np.insert(widths[:-1], 0, np.inf))
@@ -127,10 +128,14 @@ def _middle_and_width(measure: Rising) -> tuple[float, float]:
 
 
 def _draws(density: Density) -> Tensor:
-    draws = density.sample(_DRAWS, seed=0, dtype=torch.float64)
+    """Return draws of a density, `(n, d)`, or say what they are instead."""
+    subject, rule = f"{type(density).__name__}.sample(n, seed, dtype)", f"return finite points (n, {density.dim})"
+    try:
+        draws = density.sample(_DRAWS, seed=0, dtype=torch.float64)
+    except Exception as error:
+        raise ArgumentError(f"{subject} must {rule}; got {type(error).__name__}: {str(error)[:500]}.") from error
     good = isinstance(draws, Tensor) and draws.shape == (_DRAWS, density.dim) and bool(draws.isfinite().all())
-    require(good, f"{type(density).__name__}.sample(n)", f"return finite points (n, {density.dim})",
-            tuple(draws.shape) if isinstance(draws, Tensor) else type(draws).__name__)  # fmt: skip
+    require(good, subject, rule, tuple(draws.shape) if isinstance(draws, Tensor) else type(draws).__name__)
     return draws.double()
 
 
