@@ -369,5 +369,5 @@ def test_what_is_known_of_a_composition_is_what_is_known_of_every_factor(one, ot
     assert len(q.factors) == len(q.moments) == len(q.exponents)
     assert [pair is None for pair in q.moments] == [name in ("scored", "learned") for name in q.conditions]
     if not expected[2]:
-        with pytest.raises(CompositionError, match="must (be of Gaussians|have a density|have a closed form)"):
+        with pytest.raises(CompositionError, match=r"must (be of Gaussians|have a density|have a closed form)"):
             q.require_mixtures("a thing")
