@@ -288,9 +288,7 @@ def test_samples_of_an_unknown_size_are_told_and_moments_resolve_them():
     """Deviations of 1000 draws by moments, within 6 standard errors and 2 %: once in 10^8."""
     part = Narrow()
     q = ps.Family({"n": part})["n"]
-    with pytest.warns(
-        DegeneracyWarning, match=r"of unknown size should be of data about 1 wide.* or write its moments"
-    ):
+    with pytest.warns(DegeneracyWarning, match=r"of unknown size should be about 1 wide.* or write its moments"):
         ps.Denoise(steps=100).sample(q, 100)
     part.known = (torch.zeros(2), 1e-6 * torch.ones(2))
     run = ps.Denoise(steps=100).sample(q, 1000, seed=1)

@@ -12,7 +12,9 @@ from polyscore.samplers import chunks
 from training.networks import families
 
 # Six steps are too few for some of these targets, and enough to see what a chunk does.
-pytestmark = pytest.mark.filterwarnings("ignore:swarms should", "ignore:weight should", "ignore:sources of unknown size")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:swarms should", "ignore:weight should", "ignore:sources of unknown size"
+)
 
 SAMPLER, PLAIN = ps.FeynmanKac(particles=4, steps=6), ps.FeynmanKac(particles=1, steps=6)
 QS = {
