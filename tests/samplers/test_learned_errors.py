@@ -57,7 +57,7 @@ def test_the_old_weights_let_the_last_step_decide():
 def test_learned_weights_are_counted_down_to_a_hundredth_and_exact_ones_to_the_end():
     schedule = ps.VP()
     for known, last in ((True, 0.0), (False, 0.01)):
-        extent = Extent(0.1, 1.0, (1.0, 0.1), 0.0, known)
+        extent = Extent(0.1, 1.0, (1.0, 0.1), 0.0, known, known)
         grid = snr_grid(schedule, 100, extent)
         counted = noise_products(schedule, grid, extent).right > 0
         ratio = schedule.log_noise_to_signal(grid.times[1:]).exp()
@@ -70,7 +70,7 @@ def test_learned_weights_are_counted_down_to_a_hundredth_and_exact_ones_to_the_e
 def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_variance(name, rate):
     """g = (eta^2 / 2) E / sigma^2 for E = 1 and E = sigma^2, against a fine sum over log-time."""
     schedule = SCHEDULES[name]
-    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True)
+    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True, True)
     grid = snr_grid(schedule, 20, extent)
     left, right = noise_products(schedule, grid, extent)
 
@@ -90,7 +90,7 @@ def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_v
 def test_the_trapezoid_would_count_the_last_error_a_hundred_times():
     """With 500 equal steps of VP the last one weighs a squared error by 50, where the integral is 2.65."""
     schedule, grid = ps.VP(), equal_grid(ps.VP(), 500)
-    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True)
+    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True, True)
     across = 0.5 * (schedule.diffusion(grid.times) / schedule.sigma(grid.times)) ** 2
 
     def last(rule):
