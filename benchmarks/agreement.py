@@ -11,12 +11,12 @@ import dataclasses
 import statistics
 import sys
 
-from polyscore.experiments.agreement import Pair
-from polyscore.experiments.papers.published import published
-from polyscore.experiments.papers.settings import SETTINGS
-from polyscore.experiments.papers.specs import load, names
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import BEYOND, METRICS, ROUNDING, tables, values, z_score
+from polyscore.paper.agreement import Pair
+from polyscore.paper.published import published
+from polyscore.paper.settings import SETTINGS
+from polyscore.paper.specs import load, names
 
 PAPERS = [load(name) for name in names()]
 KINDS = ("conditional", "separate")

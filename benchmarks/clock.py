@@ -15,7 +15,7 @@ import polyscore.nn.mlp as mlp
 import polyscore.training.trainer as trainer
 from polyscore.experiments.cells import Cell, Protocol
 from polyscore.experiments.compute import compute, model_of, train
-from polyscore.experiments.papers.published import RUNS, published
+from polyscore.paper.published import RUNS, published
 
 NAME = "gaussian-factorized-ood"
 

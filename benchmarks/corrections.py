@@ -14,7 +14,7 @@ from torch import Tensor
 
 import polyscore as ps
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.papers.settings import far_mixtures, grid_mixtures
+from polyscore.paper.settings import far_mixtures, grid_mixtures
 from polyscore.targets import exact
 
 warnings.simplefilter("ignore", DegeneracyWarning)

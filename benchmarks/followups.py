@@ -23,9 +23,9 @@ from polyscore.algebra import base_composition
 from polyscore.errors import DegeneracyWarning
 from polyscore.experiments.cells import Cell, Protocol
 from polyscore.experiments.compute import compute, reference_of
-from polyscore.experiments.papers.published import published
-from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.tables import z_score
+from polyscore.paper.published import published
+from polyscore.paper.settings import setting
 
 CELLS = (
     ("gaussian-factorized-id", 4, 60),

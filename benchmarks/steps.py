@@ -25,8 +25,8 @@ import polyscore as ps
 from polyscore.errors import PolyscoreError
 from polyscore.experiments.cells import Cell, Protocol
 from polyscore.experiments.compute import compute, model_of, recipe_of, training_data
-from polyscore.experiments.papers.settings import SETTINGS, setting
 from polyscore.experiments.store import Store
+from polyscore.paper.settings import SETTINGS, setting
 from polyscore.rng import derive
 from polyscore.samplers.moves import QUADRATURES, Quadrature, trapezoid
 

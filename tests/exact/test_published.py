@@ -6,8 +6,8 @@ import pytest
 
 from polyscore.experiments.cells import ANALYTIC, Cell, Protocol
 from polyscore.experiments.compute import compute
-from polyscore.experiments.papers.published import RUNS, published
-from polyscore.experiments.papers.settings import SETTINGS, setting
+from polyscore.paper.published import RUNS, published
+from polyscore.paper.settings import SETTINGS, setting
 
 OURS = 5
 

@@ -24,9 +24,9 @@ from polyscore.experiments.engines.local import Local
 from polyscore.experiments.engines.on_ray import check_answers
 from polyscore.experiments.engines.on_slurm import OnSlurm
 from polyscore.experiments.jobs import Job, Parcel, run_jobs, work
-from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.runner import Batch, Worker, run
 from polyscore.experiments.store import Store
+from polyscore.paper.settings import setting
 from polyscore.training import DivergenceError
 from small import Dying, always_dying, dying, experiment, filled, results, sleeping
 

@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
+from polyscore import paper as papers
 from polyscore.errors import ArgumentError
-from polyscore.experiments import papers
 from polyscore.experiments.cells import Experiment, Protocol, quick
-from polyscore.experiments.papers import SETTINGS
 from polyscore.experiments.spec import ProtocolSpec, SpecError, dump_spec, load_spec, parse_experiment, parse_spec
 from polyscore.nn.mlp import ACTIVATIONS
+from polyscore.paper import SETTINGS
 from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
 from polyscore.samplers.starts import STARTS

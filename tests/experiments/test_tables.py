@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from polyscore.experiments import figures, formats, papers, samples
-from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, pairs
+from polyscore import paper as papers
+from polyscore.experiments import figures, formats, samples
 from polyscore.experiments.cells import Cell, Experiment, Protocol
-from polyscore.experiments.papers import Published
 from polyscore.experiments.report import _whole, write_report
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import Entry, Table, combined, is_papers, table, tables, z_score
+from polyscore.paper import Published
+from polyscore.paper.agreement import Agreement, Pair, agreement, claims, pairs
 from small import PROTOCOL, experiment, filled
 
 

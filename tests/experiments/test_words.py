@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from polyscore.experiments.agreement import agreement
 from polyscore.experiments.report import write_report
 from polyscore.experiments.tables import Entry, Table
-from polyscore.experiments.words import DEFINITIONS, PAPER, conclusion, outcome
+from polyscore.paper.agreement import agreement
+from polyscore.paper.words import DEFINITIONS, PAPER, conclusion, outcome
 from small import experiment, filled
 
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from polyscore import __version__
 from polyscore.cli import app
-from polyscore.demo import Sizes, run_demo
 from polyscore.errors import OutputError
+from polyscore.paper.demo import Sizes, run_demo
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "family.yaml")
 SMALL = ["-n", "64", "-K", "4", "--steps", "20"]

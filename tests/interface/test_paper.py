@@ -10,10 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from polyscore.cli import app
-from polyscore.demo import run_learned
 from polyscore.errors import ScoreError
 from polyscore.experiments.spec import dump_spec
 from polyscore.experiments.store import Store
+from polyscore.paper.demo import run_learned
 from small import experiment, filled
 
 

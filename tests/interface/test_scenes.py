@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from polyscore.demo import Distances
-from polyscore.demo.learned import experiment, explain
 from polyscore.experiments.compute import sampler_of
+from polyscore.paper.demo import Distances
+from polyscore.paper.demo.learned import experiment, explain
 from polyscore.samplers import FeynmanKac
 
 

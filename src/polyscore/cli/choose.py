@@ -17,7 +17,7 @@ def known(spec: Path | None) -> dict[str, Experiment]:
         from polyscore.experiments.spec import load_spec
 
         return load_spec(spec)
-    from polyscore.experiments import papers
+    from polyscore import paper as papers
 
     return {name: papers.load(name) for name in papers.names()}
 

@@ -12,7 +12,7 @@ from polyscore.cli import show
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
-    from polyscore.demo import Demo, LearnedDemo, Scene
+    from polyscore.paper.demo import Demo, LearnedDemo, Scene
 
 
 def command(
@@ -58,7 +58,7 @@ def command(
 def _run(
     parts: list[str], out: Path, seed: int, device: str | None, quick: bool, report: show.Report
 ) -> dict[str, Demo | LearnedDemo]:
-    from polyscore.demo import Sizes, run_demo, run_learned
+    from polyscore.paper.demo import Sizes, run_demo, run_learned
 
     results: dict[str, Demo | LearnedDemo] = {}
     if "analytic" in parts:
@@ -75,7 +75,7 @@ def _show_scene(number: int, scene: Scene) -> None:
 
 
 def _show(result: Demo | LearnedDemo) -> None:
-    from polyscore.demo import LearnedDemo
+    from polyscore.paper.demo import LearnedDemo
 
     if isinstance(result, LearnedDemo):
         _show_learned(result)
@@ -106,7 +106,7 @@ def _show_learned(result: LearnedDemo) -> None:
 def _show_analytic(result: Demo) -> None:
     from rich.table import Table
 
-    from polyscore.demo.report import HEADER, text_row
+    from polyscore.paper.demo.report import HEADER, text_row
 
     console = show.stdout()
     table = Table(title="Four Gaussian settings, exact scores: SW2 to the exact composition", title_justify="left")

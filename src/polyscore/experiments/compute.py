@@ -20,8 +20,8 @@ import polyscore
 from polyscore.algebra import Composition, Family, base_composition
 from polyscore.errors import ArgumentError, DegeneracyWarning, ScoreError
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Protocol
-from polyscore.experiments.papers.settings import setting
 from polyscore.metrics import mmd2, sliced_wasserstein
+from polyscore.paper.settings import setting
 from polyscore.rng import derive
 from polyscore.samplers import FeynmanKac, Run
 from polyscore.samplers.moves import Balanced

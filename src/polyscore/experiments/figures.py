@@ -18,10 +18,10 @@ from polyscore.errors import DegeneracyWarning
 from polyscore.experiments import samples
 from polyscore.experiments.cells import ANALYTIC, Cell, Experiment
 from polyscore.experiments.compute import reference_of
-from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import SYMBOLS, Entry, Table
 from polyscore.files.atomic import printable
+from polyscore.paper.settings import setting
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 

@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from polyscore.experiments.agreement import Agreement, Pair, claims
-from polyscore.experiments.papers.published import RUNS
 from polyscore.experiments.tables import METRICS, SYMBOLS, Combined, Entry, Table
 from polyscore.files.atomic import printable
+from polyscore.paper.agreement import Agreement, Pair, claims
+from polyscore.paper.published import RUNS
 
 DASH = "–"
 _MARKDOWN = {**{c: f"\\{c}" for c in "\\`*[]|$"}, "<": "&lt;", ">": "&gt;"}

@@ -16,12 +16,13 @@ import jinja2
 
 import polyscore
 from polyscore.algebra import Family
-from polyscore.experiments import figures, formats, words
-from polyscore.experiments.agreement import Agreement, Pair, agreement, claims, pairs
+from polyscore.experiments import figures, formats
 from polyscore.experiments.cells import Experiment
 from polyscore.experiments.store import Record, Store
 from polyscore.experiments.tables import METRICS, SYMBOLS, TITLES, Table, combined, is_papers, table, tables
 from polyscore.files.atomic import check_directory, file_name, write_text
+from polyscore.paper import words
+from polyscore.paper.agreement import Agreement, Pair, agreement, claims, pairs
 
 
 @dataclass(frozen=True)

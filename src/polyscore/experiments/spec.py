@@ -18,10 +18,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from polyscore.errors import ArgumentError, PolyscoreError, cut, nearest, shorten
 from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
-from polyscore.experiments.papers.settings import setting
 from polyscore.files import yaml_file as yaml_files
 from polyscore.files.yaml_file import YamlError
 from polyscore.limits import require_memory
+from polyscore.paper.settings import setting
 
 
 def _no_truth(value: Any) -> Any:

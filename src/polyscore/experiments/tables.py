@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from polyscore.errors import ArgumentError
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Experiment, Protocol
-from polyscore.experiments.papers.published import RUNS, Published, published
 from polyscore.experiments.store import Store
+from polyscore.paper.published import RUNS, Published, published
 
 ROUNDING = 5e-5
 BEYOND = 3.0

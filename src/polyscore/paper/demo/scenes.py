@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyscore import plots
 from polyscore.algebra import base_composition
-from polyscore.experiments.papers.settings import setting
+from polyscore.paper.settings import setting
 from polyscore.targets import exact
 
 REPAIRED, HARMED = "gaussian-nonfactorized-ood", "gaussian-factorized-ood"

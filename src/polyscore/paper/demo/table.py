@@ -15,9 +15,9 @@ from torch import Tensor
 
 from polyscore.algebra import Composition, base_composition
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.papers import Published, published, setting
-from polyscore.experiments.papers.published import RUNS
 from polyscore.metrics import sliced_wasserstein
+from polyscore.paper import Published, published, setting
+from polyscore.paper.published import RUNS
 from polyscore.rng import derive
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import Target, exact

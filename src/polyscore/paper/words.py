@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from polyscore.experiments.agreement import Agreement
 from polyscore.experiments.formats import column
 from polyscore.experiments.tables import BEYOND, SYMBOLS, Entry, Table
+from polyscore.paper.agreement import Agreement
 
 PAPER = (
     "Duncan Soiffer, Chandler Squires, Yuan Guan, Jason Hartford, Pradeep Ravikumar: "

@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from polyscore import plots
-from polyscore.demo.diversity import Curve, diversity
-from polyscore.demo.scenes import REPAIRED, Distances, Scene, draw
-from polyscore.demo.table import Cell, Row, Sizes, cells, composed, compute, floor, rows
 from polyscore.files.atomic import check_directory, write_text
+from polyscore.paper.demo.diversity import Curve, diversity
+from polyscore.paper.demo.scenes import REPAIRED, Distances, Scene, draw
+from polyscore.paper.demo.table import Cell, Row, Sizes, cells, composed, compute, floor, rows
 from polyscore.samplers import FeynmanKac
 
 Progress = Callable[[int, int, str], None]

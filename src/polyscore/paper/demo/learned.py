@@ -16,16 +16,16 @@ from typing import Any
 import torch
 
 from polyscore.algebra import base_composition
-from polyscore.demo.scenes import HARMED, Distances, Scene, draw
-from polyscore.demo.table import exact_distance
 from polyscore.experiments import samples
 from polyscore.experiments.cells import Cell, Experiment, quick
-from polyscore.experiments.papers.settings import setting
 from polyscore.experiments.report import Opening, write_report
 from polyscore.experiments.runner import Event, Worker, batches, missing_cells
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import Entry, Table, table
 from polyscore.files.atomic import check_directory
+from polyscore.paper.demo.scenes import HARMED, Distances, Scene, draw
+from polyscore.paper.demo.table import exact_distance
+from polyscore.paper.settings import setting
 from polyscore.samplers import FeynmanKac
 from polyscore.targets import exact
 
