@@ -13,8 +13,9 @@ from torch import Tensor
 
 import polyscore.nn.mlp as mlp
 import polyscore.training.trainer as trainer
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.protocol import Protocol
 from polyscore.paper.published import RUNS, published
 
 NAME = "gaussian-factorized-ood"

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 import torch
 
-from polyscore.experiments.cells import ANALYTIC, Cell, Protocol
+from polyscore.experiments.cells import ANALYTIC, Cell
 from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.store import Store
 
 SETTINGS = ("gaussian-factorized-ood", "mixture-ood")

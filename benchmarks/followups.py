@@ -21,8 +21,9 @@ import torch
 import polyscore as ps
 from polyscore.algebra import base_composition
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, reference_of
+from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.tables import z_score
 from polyscore.paper.published import published
 from polyscore.paper.settings import setting

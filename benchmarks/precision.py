@@ -16,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.protocol import Protocol
 
 # What is compared with what, and where: tables serve only many particles.
 MODES = {

@@ -23,8 +23,9 @@ import torch
 
 import polyscore as ps
 from polyscore.errors import PolyscoreError
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, model_of, recipe_of, training_data
+from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.store import Store
 from polyscore.paper.settings import SETTINGS, setting
 from polyscore.rng import derive

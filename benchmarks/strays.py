@@ -19,8 +19,9 @@ import torch
 
 import polyscore as ps
 from polyscore.algebra import base_composition
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import model_of, reference_of, sample, train
+from polyscore.experiments.protocol import Protocol
 
 CELL = Cell("mixture-id", "separate", 100, 6, 256)
 PROTOCOL = Protocol()

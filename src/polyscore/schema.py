@@ -113,7 +113,8 @@ class Checked:
             domain = field.metadata.get("domain")
             if domain is not None:
                 value = getattr(self, field.name)
-                require(domain.holds(value), field.name, domain.rule, shorten(value, 100), _near(value, domain))
+                remedy = _near(value, domain) or ("" if _required(field) else "Correct it, or leave it out.")
+                require(domain.holds(value), field.name, domain.rule, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 
     @classmethod

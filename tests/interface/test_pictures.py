@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from polyscore import plots
-from polyscore.experiments import figures
-from polyscore.experiments.tables import Entry, Table
+from polyscore.experiments.experiment import Column
+from polyscore.experiments.tables import Table
+from polyscore.paper import figures
+from polyscore.paper.tables import Compared
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -47,8 +49,9 @@ def texts_outside(figure: Any) -> list[str]:
 
 
 def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> Table:
-    rows = {k: [Entry(k, size, (1.0, 2.0), None) for size in sizes] for k in (1, 4, 16)}
-    return Table("gaussian-factorized-ood", "conditional", "sw2", sizes, rows)
+    columns = tuple(Column("conditional" if size else "analytic", size) for size in sizes)
+    rows = {k: [Compared(k, column, (1.0, 2.0)) for column in columns] for k in (1, 4, 16)}
+    return Table("gaussian-factorized-ood", "conditional", "sw2", columns, rows)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,7 +1,7 @@
-"""Papers as data: their settings, their experiments and their published numbers."""
+"""The paper, on top of everything: its settings, experiments, published numbers, theory and demonstration."""
 
 from polyscore.paper.published import Published, published
 from polyscore.paper.settings import SETTINGS, setting
-from polyscore.paper.specs import load, names
+from polyscore.paper.specs import PROTOCOL, experiment, named, names
 
-__all__ = ["SETTINGS", "Published", "load", "names", "published", "setting"]
+__all__ = ["PROTOCOL", "SETTINGS", "Published", "experiment", "named", "names", "published", "setting"]
