@@ -50,7 +50,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _compute(n: int, seed: int, report: show.Report) -> list[Statement]:
+def _compute(n: int, seed: int, report: show.Tell) -> list[Statement]:
     from polyscore.paper.theory import statements
 
     found: list[Statement] = []
