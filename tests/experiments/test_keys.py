@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 import polyscore as ps
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import recipe_of, sampler_of
+from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.protocol import LATER, Protocol
+from polyscore.experiments.sources import Written
 from polyscore.experiments.store import Store
 from polyscore.paper import PROTOCOL
 
@@ -38,6 +41,21 @@ def test_the_keys_of_0_2_0_to_the_letter():
     cell = Cell("mixture-ood", "conditional", 1000, 3, 16)
     assert cell.key(PROTOCOL) == "dfb29f532a2cfa9d"
     assert cell.key(dataclasses.replace(PROTOCOL, clip=None, corrected=True, reference="exact")) == "24f0a91e209645ed"
+
+
+def test_the_key_of_a_spec_of_ones_own_to_the_letter():
+    """Of the first version that had such specs: family, expression and metrics by content, at the library's defaults."""
+    family = Written("conditions: {a: {kind: gaussian, cov: 2.0}, b: {kind: gaussian, cov: 1.0}}")
+    chosen = Experiment("mine", family, "a / b^0.5", metrics=("sw2",))
+    assert [chosen.key(cell) for cell in itertools.islice(chosen.cells(), 2)] == [
+        "92b0534e92d0c9bd",
+        "a7ffe8b5bc389a73",
+    ]
+    assert json.loads(json.dumps(chosen.protocol_of(next(chosen.cells())).to_dict()["content"])) == {
+        "family": {"written": {"conditions": {"a": {"kind": "gaussian", "cov": 2.0},
+                                              "b": {"kind": "gaussian", "cov": 1.0}}}, "order": ["a", "b"]},
+        "exponents": [["a", 1.0], ["b", -0.5]],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("field", LATER)

@@ -60,12 +60,14 @@ def _panel_of(axis: Axes, table: Table[Any], marks: Marks | None) -> None:
     for index, (column, colour) in enumerate(zip(table.columns, itertools.cycle(_COLOURS), strict=False)):
         entries, shift = [row[index] for row in table.rows.values()], 1 + 0.04 * (index - 1.5)
         at = [place + shift - 1 if table.has_samplers else place * shift for place in places]
-        _curve(axis, entries, colour, printable(heading(column, table)), at)
+        _curve(axis, entries, colour, printable(heading(column, table)), at, "none" if table.has_samplers else "-")
         if marks:
             marks(axis, entries, colour, [1.06 * place for place in at])
     positive = [entry for entry in table.entries if entry.mean is not None and entry.mean > 0]
     axis.set(xscale="linear" if table.has_samplers else "log", yscale="log" if positive else "linear")
     axis.set_xlabel("" if table.has_samplers else "K")
+    if table.has_samplers:
+        axis.set_xlim(0.5, len(places) + 0.5)
     axis.set_ylabel(printable(symbol(table.metric)), parse_math=False)
     axis.set_xticks(places, [printable(stub(row, table), 20) for row in table.rows])
     axis.minorticks_off()
@@ -74,15 +76,15 @@ def _panel_of(axis: Axes, table: Table[Any], marks: Marks | None) -> None:
         axis.yaxis.set_major_formatter("{x:g}")
 
 
-def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: list[float]) -> None:
-    """One column of a table, moved sideways so that error bars do not hide each other."""
+def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: list[float], line: str) -> None:
+    """One column of a table, moved sideways so that error bars do not hide each other; samplers are not joined."""
     done = [(x, entry) for x, entry in zip(places, column, strict=True) if entry.mean is not None and entry.mean > 0]
     if done:
         x, y = [at for at, _ in done], [entry.mean or 0.0 for _, entry in done]
         axis.errorbar(x, y, yerr=[entry.std or 0.0 for _, entry in done], color=colour, marker="o", ms=3.5, lw=1.3,
-                      capsize=2, label=label)  # fmt: skip
+                      ls=line, capsize=2, label=label)  # fmt: skip
     else:
-        axis.plot([], [], color=colour, label=label)
+        axis.plot([], [], color=colour, marker="o", ms=3.5, ls=line, label=label)
 
 
 def sample_grid(path: Path | str, experiment: Experiment, store: Store) -> bool:
@@ -108,14 +110,14 @@ def _grid(
 ) -> None:  # fmt: skip
     shown = target if target is not None else next(value for value in points.values() if value is not None)
     reach, table = 1.3 * plots.reach_of(shown), table_of(experiment, store, experiment.metrics[0])
-    across, down = len(table.rows) + 1, len(table.columns)
+    across, down, known = len(table.rows) + 1, len(table.columns), "reference" if experiment.points else "exact"
     with plots.Panels(path, [1.7] * across, 1.8 * down, rows=down, dpi=DPI) as (_, axes):
         for i, column in enumerate(table.columns):
             panels = axes[i * across : (i + 1) * across]
             for axis, row in zip(panels, table.rows, strict=False):
                 title = f"K = {row}" if isinstance(row, int) else printable(row, 24)
                 _panel(axis, points[column, row], plots.BLUE, reach, title if i == 0 else "")
-            _panel(panels[-1], target, plots.GREEN, reach, "exact" if i == 0 else "")
+            _panel(panels[-1], target, plots.GREEN, reach, known if i == 0 else "")
             panels[0].set_ylabel(printable(heading(column, table), 40), parse_math=False)
 
 

@@ -28,7 +28,14 @@ CSV_HEADER = ["experiment", "family", "expression", "model", "train_size", "samp
 
 def shown(entry: Entry) -> str:
     """Return mean ± std and the runs behind it."""
-    return f"{entry.mean:.4g} ± {entry.std:.2g} ({entry.runs})" if entry.runs else DASH
+    if entry.mean is None or entry.std is None:
+        return DASH
+    return f"{entry.mean:.4g} ± {_spread(entry.std)} ({entry.runs})"
+
+
+def _spread(std: float) -> str:
+    """A deviation with two digits; of a large one no exponent."""
+    return f"{std:.2g}" if std < 100 else f"{std:.0f}"
 
 
 def heading(column: Column, table: Table[Any]) -> str:
@@ -96,7 +103,7 @@ def latex_label(name: str) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    return rf"${entry.mean:.4g} \pm {entry.std:.2g}$" if entry.runs else "--"
+    return "--" if entry.std is None else rf"${entry.mean:.4g} \pm {_spread(entry.std)}$"
 
 
 def escape(text: str) -> str:
