@@ -29,7 +29,7 @@ from polyscore.experiments.protocol import Protocol
 from polyscore.paper import PROTOCOL, experiment
 from polyscore.paper.settings import SETTINGS, setting
 from polyscore.rng import derive
-from polyscore.samplers.moves import QUADRATURES, Quadrature, trapezoid
+from polyscore.samplers.quadratures import QUADRATURES, Quadrature, trapezoid
 
 OLD = {"grid": "equal", "integrator": "euler", "quadrature": "trapezoid", "start": "noise"}
 NEW = {"grid": "snr", "integrator": "multistep", "quadrature": "noise", "start": "matched"}
@@ -43,7 +43,7 @@ def cut(schedule: ps.Schedule, grid, extent) -> Quadrature:
     return Quadrature(left, torch.where(grid.times[1:] < 1e-3, torch.zeros_like(right), right))
 
 
-QUADRATURES["cut"] = cut
+QUADRATURES.register("cut")(cut)
 
 
 def targets() -> dict[str, ps.Composition]:

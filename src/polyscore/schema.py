@@ -30,11 +30,20 @@ class Domain:
         rule: completes "{field} must ...".
         holds: whether a value is one of them.
         plain: the value as files hold it.
+        known: the names among which it is chosen, if it is; they may grow.
+        remedy: what to do about another one.
     """
 
     rule: str
     holds: Callable[[Any], bool]
     plain: Callable[[Any], Any] = lambda value: value
+    known: Collection[str] = ()
+    remedy: str = ""
+
+    @property
+    def words(self) -> str:
+        """The rule with the names that are known now."""
+        return self.rule.format(listed(self.known, 30, str)) if self.known else self.rule
 
 
 def count(least: int = 1, most: int | None = None) -> Domain:
@@ -59,7 +68,7 @@ def number(low: float, high: float = float("inf"), *, ends: bool = True) -> Doma
 
 def choice(known: Collection[str]) -> Domain:
     """One of some names; a `Registry` may still grow."""
-    return Domain(f"be one of {listed(known, 30, str)}", lambda value: isinstance(value, str) and value in known)
+    return Domain("be one of {}", lambda value: isinstance(value, str) and value in known, known=known)
 
 
 def flag() -> Domain:
@@ -79,6 +88,7 @@ def optional(domain: Domain) -> Domain:
         f"{domain.rule}, or None",
         lambda value: value is None or domain.holds(value),
         lambda value: None if value is None else domain.plain(value),
+        domain.known,
     )
 
 
@@ -91,7 +101,7 @@ def each(domain: Domain, least: int = 0) -> Domain:
             return False
         return all(value[i] not in value[:i] for i in range(len(value)))
 
-    return Domain(some, holds, lambda value: tuple(map(domain.plain, value)))
+    return Domain(some, holds, lambda value: tuple(map(domain.plain, value)), domain.known)
 
 
 def instance(kind: type, rule: str) -> Domain:
@@ -104,17 +114,20 @@ def setting(default: Any, domain: Domain) -> Any:
     return dataclasses.field(default=default, metadata={"domain": domain})
 
 
+_LEAVE = "Correct it, or leave it out."
+
+
 @dataclass(frozen=True)
 class Checked:
-    """A frozen dataclass whose fields have domains."""
+    """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            domain = field.metadata.get("domain")
+            domain = _domain(type(self), field.name)
             if domain is not None:
                 value = getattr(self, field.name)
-                remedy = _near(value, domain) or ("" if _required(field) else "Correct it, or leave it out.")
-                require(domain.holds(value), field.name, domain.rule, shorten(value, 100), remedy)
+                remedy = _near(value, domain) or domain.remedy or ("" if _required(field) else _LEAVE)
+                require(domain.holds(value), field.name, domain.words, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 
     @classmethod
@@ -137,15 +150,18 @@ class Checked:
         return cls(**mapping)
 
 
+def _domain(cls: type, name: str) -> Domain | None:
+    own = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((field.metadata["domain"] for field in own if field is not None and "domain" in field.metadata), None)
+
+
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _near(value: Any, domain: Domain) -> str:
-    """A hint where a name is nearly one of those that a rule lists."""
-    if not isinstance(value, str) or not domain.rule.startswith("be one of "):
-        return ""
-    return nearest(value, domain.rule.removeprefix("be one of ").split(", ")).strip()
+    """A hint where a name is nearly one of those that are known."""
+    return nearest(value, domain.known).strip() if isinstance(value, str) else ""
 
 
 def _is_whole(value: Any) -> bool:

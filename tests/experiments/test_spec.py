@@ -85,7 +85,7 @@ experiments:
         ),
         (
             {"setting": "mixture-ood", "protocol": {"corrected": True, "grid": "log"}},
-            ["protocol: grid must be one of snr, equal; got 'log'"],
+            ["protocol: grid must be one of snr, equal", "got 'log'"],
         ),
         (
             {"setting": "mixture-ood", "protocol": {"ema": 1}},

@@ -24,7 +24,7 @@ from polyscore.experiments.experiment import Column, Experiment
 from polyscore.experiments.formats import latex_document
 from polyscore.experiments.records import Record
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Table
+from polyscore.experiments.tables import ResultTable
 from polyscore.paper import PROTOCOL as PAPERS
 from polyscore.paper import Published, figures, formats
 from polyscore.paper.agreement import Agreement, Pair, agreement, claims, pairs
@@ -78,7 +78,7 @@ def test_a_run_that_decides_the_mean_is_named(tmp_path: Path) -> None:
     assert Compared(4, COLUMN, (), Published(0.9, 0.4)).runaway is None
     assert Compared(4, COLUMN, (0.0, 0.0, 0.0), Published(0.9, 0.4)).runaway is None
     other = dataclasses.replace(entry, comparable=False)
-    assert "single run" not in Agreement("sw2", 2, 1, [], [(Table("x", "y", "sw2", (), {}), other)]).sentence()
+    assert "single run" not in Agreement("sw2", 2, 1, [], [(ResultTable("x", "y", "sw2", (), {}), other)]).sentence()
     strays = lambda c: 50.0 if (c.train_size, c.run, c.particles) == (100, 3, 64) else 1.0  # noqa: E731
     every, store = invented(tmp_path, strays)
     sw2, mmd2 = agreement(list(compared_tables(every[:1], store)))
@@ -292,7 +292,7 @@ def test_the_report_is_self_contained_and_says_what_is_behind_it(tmp_path: Path)
 def test_an_empty_store_makes_an_empty_report(tmp_path: Path) -> None:
     report = write_paper_report([papers.named("mixture-id-conditional")], Store(tmp_path / "none"), tmp_path / "out")
     assert "none of 20 published cells" in report.sentences()[0]
-    assert isinstance(compared_table(papers.named("mixture-id-conditional"), Store(tmp_path / "none")), Table)
+    assert isinstance(compared_table(papers.named("mixture-id-conditional"), Store(tmp_path / "none")), ResultTable)
 
 
 def test_two_experiments_of_one_setting_are_told_apart(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polyscore.experiments.experiment import Column
-from polyscore.experiments.tables import Table
+from polyscore.experiments.tables import ResultTable
 from polyscore.paper.agreement import agreement
 from polyscore.paper.report import write_paper_report
 from polyscore.paper.tables import Compared
@@ -20,9 +20,9 @@ def column_of(size: int, first: tuple[float, ...], last: tuple[float, ...]) -> t
     return Compared(1, column, first), Compared(256, column, last)
 
 
-def invented(setting: str, *columns: tuple[Compared, Compared], models: str = "conditional") -> Table:
+def invented(setting: str, *columns: tuple[Compared, Compared], models: str = "conditional") -> ResultTable:
     rows = {k: [column[i] for column in columns] for i, k in enumerate((1, 256))}
-    return Table(setting, models, "sw2", tuple(column[0].column for column in columns), rows)
+    return ResultTable(setting, models, "sw2", tuple(column[0].column for column in columns), rows)
 
 
 LOW, HIGH = (0.10, 0.11, 0.12), (1.0, 1.1, 1.2)

@@ -58,7 +58,7 @@ def test_a_graph_that_reads_tables_is_the_plain_loop(width, monkeypatch):
     q = ps.parse("c0^0.8 * c1^0.5 * c2^-0.2", families(3, 2, True, width=width)[0])
     sampler = ps.FeynmanKac(particles=4, steps=30, clip=2.0)
     with torch.inference_mode():
-        plan = make_plan(q, sampler.settings(q), 5, torch.empty(0, device="cuda"))
+        plan = make_plan(q, sampler, 5, torch.empty(0, device="cuda"))
         assert plan.field.tabulate
         *_, graph = iterate(plan, 0, 400)
         *_, plain = iterate(plan, 0, 400, graphs=False)

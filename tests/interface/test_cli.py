@@ -94,7 +94,7 @@ def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
     naive = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--naive", "--churn", "0", *small).stdout)
     assert naive["sampler"].startswith("Denoise(steps=20, churn=0.0") and naive["log_evidence"] is None
     published = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--published", "-K", "4", *small).stdout)
-    assert "clip=15.0" in published["sampler"] and "Published" in published["sampler"]
+    assert "clip=15.0" in published["sampler"] and "Flipped" in published["sampler"]
 
 
 def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
         ("a1 * (a2 / base", [], ["parenthesis must be closed", "^"]),
         ("a1 * * a2", [], ["expected a condition", "'*'", "^"]),
         ("", [], ["expected a condition"]),
-        ("a1 * a2 / base", ["-K", "0"], ["particles (K)", "at least 1", "got 0"]),
+        ("a1 * a2 / base", ["-K", "0"], ["particles must", "at least 1", "got 0"]),
         ("a1 * a2 / base", ["-n", "0"], ["n must", "got 0"]),
         ("a1 * a2 / base", ["--steps", "0"], ["steps must", "got 0"]),
         ("a1 * a2 / base", ["--churn", "-1"], ["churn must be a number of at least 0", "-1"]),

@@ -11,8 +11,8 @@ import torch
 
 from polyscore import plots
 from polyscore.experiments.experiment import Column
-from polyscore.experiments.tables import Table
-from polyscore.paper import figures
+from polyscore.experiments.tables import ResultTable
+from polyscore.paper import figures, pictures
 from polyscore.paper.tables import Compared
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +48,10 @@ def texts_outside(figure: Any) -> list[str]:
     return [name for name, box in boxes.items() if not (frame.contains(*box.min) and frame.contains(*box.max))]
 
 
-def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> Table:
+def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> ResultTable:
     columns = tuple(Column("conditional" if size else "analytic", size) for size in sizes)
     rows = {k: [Compared(k, column, (1.0, 2.0)) for column in columns] for k in (1, 4, 16)}
-    return Table("gaussian-factorized-ood", "conditional", "sw2", columns, rows)
+    return ResultTable("gaussian-factorized-ood", "conditional", "sw2", columns, rows)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -68,10 +68,10 @@ def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tm
     sources = {"a1": points, "a2": 3 * points, "base": points}
     results = {f"{name}: SW2 0.64": points for name in ("naive (K = 1)", "Feynman–Kac (K = 16)", "exact; two draws")}
     title = "a1 · a2 / base, learned from 10000 points each\ndashed: holds 95 % of the exact composition"
-    plots.composition(tmp_path / "c.png", sources, results, 2.0, title)
+    pictures.composition(tmp_path / "c.png", sources, results, 2.0, title)
     line = [64.0, 32.0, 16.0]
     curve = {"t": [1.0, 0.5, 0.0], "positions": line, "ancestors": line, "particles": line, "final": line}
-    plots.diversity(tmp_path / "d.png", {"SDE": curve, "ODE": curve}, 64)
+    pictures.diversity(tmp_path / "d.png", {"SDE": curve, "ODE": curve}, 64)
     assert [texts_outside(figure) for figure in drawn] == [[], []]
 
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from polyscore import plots
 from polyscore.cli import app, show
 from polyscore.errors import ArgumentError
+from polyscore.paper import pictures
 
 PROGRAM = Path(sys.executable).parent / "polyscore"
 ODD = ["[/]", "[bold]x", "$x^$", "$\\frac{$", ":smile:", "_x", "\\", "薬剤", "a'b", "x" * 200]
@@ -118,7 +119,7 @@ def test_nothing_unprintable_reaches_the_terminal(tmp_path: Path) -> None:
 def test_pictures_take_every_name(tmp_path: Path, name: str) -> None:
     x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
     plots.scatter({name: x}, title=name, path=tmp_path / "a.svg")
-    plots.composition(tmp_path / "b.svg", {name: x, "b": x}, {name: x}, 1.0, title=name)
+    pictures.composition(tmp_path / "b.svg", {name: x, "b": x}, {name: x}, 1.0, title=name)
     assert (tmp_path / "a.svg").exists() and (tmp_path / "b.svg").exists()
 
 

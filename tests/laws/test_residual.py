@@ -23,7 +23,7 @@ from cases import (
 )
 from polyscore.algebra.scores import combine, spread
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
-from polyscore.samplers.moves import Balanced, Paper, Published
+from polyscore.samplers.moves import Balanced, Flipped, Unbalanced
 
 QS = compositions()
 every = pytest.mark.parametrize("name", QS)
@@ -69,7 +69,7 @@ def test_residual_is_the_master_weight(name, schedule, churn):
 @pytest.mark.parametrize(
     "name", ["gaussians-2d-1,1,-1", "gaussians-3d-.3,.2", "gaussians-3d-2,-.5", "own-3d-.7,.6,-.1"]
 )
-@pytest.mark.parametrize("move", [Balanced(), Paper()], ids=["balanced", "paper"])
+@pytest.mark.parametrize("move", [Balanced(), Unbalanced()], ids=["balanced", "unbalanced"])
 def test_the_samplers_rates_are_the_master_weight_of_their_move(name, move):
     q = QS[name]
     times = torch.tensor([0.05, 0.5, 0.9], dtype=F64)
@@ -86,7 +86,7 @@ def test_the_samplers_rates_are_the_master_weight_of_their_move(name, move):
 
 def test_the_published_divergence_has_the_wrong_sign():
     q, times = QS["gaussians-3d-2,-.5"], torch.tensor([0.4], dtype=F64)
-    right, published = (move.rates(q.schedule, times, q.total, 3).constant for move in (Paper(), Published()))
+    right, published = (move.rates(q.schedule, times, q.total, 3).constant for move in (Unbalanced(), Flipped()))
     assert published.item() == -right.item() != 0
 
 
@@ -103,7 +103,7 @@ def test_annealing_against_the_literature(beta):
     """For q^beta with the paper's move: (beta - 1)(div u + eta^2 beta |s|^2 / 2) (Skreta et al. 2025)."""
     q, times = own_mixtures(3)["a"] ** beta, torch.tensor([0.35], dtype=F64)
     x, single = points(q, 10), own_mixtures(3)["a"]
-    rates = Paper().rates(q.schedule, times, beta, 3)
+    rates = Unbalanced().rates(q.schedule, times, beta, 3)
     got = rates.constant + rates.across * spread(q.scores(x, 0.35), [beta])
     eta2, div = q.schedule.diffusion(times) ** 2, 3 * q.schedule.drift(times)
     torch.testing.assert_close(got, (beta - 1) * (div + 0.5 * eta2 * beta * single.score(x, 0.35).square().sum(-1)))

@@ -8,8 +8,8 @@ import torch
 import polyscore as ps
 from cases import SCHEDULES
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.grids import Extent, equal_grid, extent_of, noise_to_signal, snr_grid
-from polyscore.samplers.moves import noise_products, trapezoid
+from polyscore.samplers.grids import Extent, equal_grid, extent_of, snr_grid
+from polyscore.samplers.quadratures import noise_products, trapezoid
 
 PARTS = {"a": ps.Gaussian(cov=[4.0, 1.0]), "b": ps.Gaussian(cov=[1.0, 4.0]), "base": ps.Gaussian(cov=4.0)}  # log Z = 0
 OLD = {"grid": "equal", "integrator": "euler", "quadrature": "trapezoid", "start": "noise"}
@@ -60,7 +60,7 @@ def test_learned_weights_are_counted_down_to_a_hundredth_and_exact_ones_to_the_e
         extent = Extent(0.1, 1.0, (1.0, 0.1), 0.0, known)
         grid = snr_grid(schedule, 100, extent)
         counted = noise_products(schedule, grid, extent).right > 0
-        ratio = noise_to_signal(schedule, grid.times[1:]).exp()
+        ratio = schedule.log_noise_to_signal(grid.times[1:]).exp()
         assert torch.equal(counted, ratio >= last)
 
 
@@ -106,8 +106,8 @@ def test_the_trapezoid_would_count_the_last_error_a_hundred_times():
 @pytest.mark.parametrize("deviation", [1e-4, 0.03, 1.0, 300.0])
 def test_the_grid_falls_from_noise_to_a_hundredth_of_the_narrowest(name, deviation):
     q = ps.Family({"a": ps.Gaussian(cov=deviation**2, dim=3)}, SCHEDULES[name])["a"]
-    times, lengths = snr_grid(q.schedule, 60, extent_of(q))
-    ratio = noise_to_signal(q.schedule, times)
+    times, lengths, _ = snr_grid(q.schedule, 60, extent_of(q))
+    ratio = q.schedule.log_noise_to_signal(times)
     assert bool((times.diff() < 0).all()) and torch.equal(lengths, times[:-1] - times[1:])
     assert ratio[-1].exp().item() == pytest.approx(0.01 * deviation, rel=1e-6)
     assert -ratio.diff().min() < 2.05 * (ratio[0] - ratio[-1]) / 60  # half of the steps are even

@@ -228,7 +228,7 @@ def test_a_stray_swarm_does_not_hide_a_bad_table(monkeypatch, size):
     """Its own noise is huge, and may not stand for what the others lose."""
     monkeypatch.setattr(table, "SIDE", 8)
     q = _precise(composition(), "table")
-    plan = make_plan(q, ps.Denoise(steps=10).settings(q), 0, torch.empty(0))
+    plan = make_plan(q, ps.Denoise(steps=10), 0, torch.empty(0))
     with torch.no_grad():
         assert plan.field._table_error(strays(20_000, size), 9) > 5e-3
         monkeypatch.setattr(table, "SIDE", 256)
@@ -247,7 +247,7 @@ def test_a_table_serves_ensembles(small_tables):
 def test_a_cpu_keeps_whole_cells_together():
     """Activations are not held for all particles at once, so a table serves all of them, not a few."""
     q = _precise(ps.parse("c0 * c1 / c2", families(3, 2, True, width=512)[0]), "table")
-    plan = make_plan(q, ps.FeynmanKac(particles=64, steps=4).settings(q), 0, torch.empty(0))
+    plan = make_plan(q, ps.FeynmanKac(particles=64, steps=4), 0, torch.empty(0))
     assert (1 << 28) // plan.field.numbers_per_particle > 1_000_000
     assert next(iterate(plan, 0, 2)).x.shape == (2, 64, 2)
 

@@ -17,13 +17,12 @@ from polyscore.distributions import Distribution, Gaussian, Mixture
 from polyscore.errors import ArgumentError, PolyscoreError, check_conditions, cut, nearest, shorten
 from polyscore.files import yaml_file as yaml_files
 from polyscore.files.yaml_file import YamlError
-from polyscore.schedules import Schedule, from_dict
+from polyscore.schedules import SCHEDULES, Schedule, from_dict
 
 _KINDS: dict[str, tuple[Callable[..., Distribution], tuple[str, ...]]] = {
     "gaussian": (Gaussian, ("mean", "cov", "dim")),
     "mixture": (Mixture, ("means", "cov", "weights")),
 }
-_SCHEDULES = ("VP", "DDPM", "Cosine", "LinearFlow")
 
 
 class FamilyFileError(ArgumentError):
@@ -81,7 +80,7 @@ def _schedule(entry: Any) -> Schedule | None:
     if entry is None:
         return None
     fields = _mapping({"kind": entry} if isinstance(entry, str) else entry, "schedule", "Write {kind: VP}.")
-    _known([fields.get("kind")], _SCHEDULES, "the schedule's kind")
+    _known([fields.get("kind")], tuple(SCHEDULES), "the schedule's kind")
     try:
         return from_dict(fields)
     except PolyscoreError as error:

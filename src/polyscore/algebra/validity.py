@@ -101,7 +101,7 @@ def path_validity(
         least = torch.cat([least, _relative_rates(kept, exponents, finer)])[order]
     answers = [(s, composition_validity(parts, exponents, *_scales(s))) for s in noise[_minima(least)[:3]]]
     s, answer = next((pair for pair in answers if pair[1].proper is False), answers[0])
-    return _time_of(s, schedule), answer
+    return schedule.time_at(0.5 * s.log()).item(), answer
 
 
 class _Tails:
@@ -403,16 +403,6 @@ def _fan(dim: int, count: int = 256) -> Tensor:
     normals = torch.randn(dim, count, dtype=torch.float64, generator=seeded)
     every = torch.cat([torch.ones(dim, 1, dtype=torch.float64), signs, normals], 1)
     return every / every.norm(dim=0)
-
-
-def _time_of(s: Tensor, schedule: Schedule) -> float:
-    """Return t with sigma^2 / alpha^2 = s, by bisection: it grows with t."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        t = torch.tensor(0.5 * (low + high), dtype=torch.float64)
-        noisier = bool(schedule.sigma(t) ** 2 > s * schedule.alpha(t) ** 2)
-        low, high = (low, t.item()) if noisier else (t.item(), high)
-    return high
 
 
 def _show(direction: Sequence[float]) -> str:

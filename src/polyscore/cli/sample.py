@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
-from polyscore.cli.sampler import Options, make_sampler
+from polyscore.cli.sampler import Flags, make_sampler
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def command(
 
     `polyscore sample RUN "drugA * drugB / control" -o out.csv` — RUN as written by `polyscore fit`
     """
-    options = Options(particles, steps, churn, clip, resampling, threshold, published, naive, sampler)
+    options = Flags(particles, steps, churn, clip, resampling, threshold, published, naive, sampler)
     with show.clean() as warned, show.progress("loading", quiet=as_json) as tell:
         show.require_device(device)
         source = source_of(family)
@@ -97,21 +97,21 @@ def _outputs(out: Path, plot: Path | None, force: bool, inputs: list[Path]) -> t
     return target, check_output(plot, (".png", ".pdf", ".svg"), force, inputs) if plot else None
 
 
-def _composed(expression: str, source: Source, device: str | None) -> Composition:
+def _composed(expression: str, source: Reading, device: str | None) -> Composition:
     from polyscore.algebra import parse
 
     return parse(expression, source.load(device))
 
 
 @dataclass(frozen=True)
-class Source:
+class Reading:
     """Where a command's family comes from: the files that are read, and how."""
 
     files: list[Path]
     load: Callable[[str | None], Family]
 
 
-def source_of(path: Path) -> Source:
+def source_of(path: Path) -> Reading:
     """Return how to read a family: `module:function`, a model where there is one by that name, else YAML."""
     from polyscore.algebra.family_file import load_family
     from polyscore.experiments.functions import is_function
@@ -119,12 +119,12 @@ def source_of(path: Path) -> Source:
     from polyscore.training.families import load, model_file
 
     if is_function(str(path)) and not isfile(path):
-        return Source([], lambda device: _called(str(path)))
+        return Reading([], lambda device: _called(str(path)))
     beside = with_suffix(path)
     if isdir(path) or path.suffix == ".safetensors" or (isfile(beside) and path.suffix in ("", ".json")):
         model = with_suffix(model_file(path))
-        return Source([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
-    return Source([path], lambda device: load_family(path))
+        return Reading([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
+    return Reading([path], lambda device: load_family(path))
 
 
 def _called(text: str) -> Family:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyscore.samplers.sampler import Sampler
+    from polyscore.samplers import Sampler
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options that choose a sampler; None is "not given"."""
+class Flags:
+    """The flags that choose a sampler; None is "not given"."""
 
     particles: int | None
     steps: int | None
@@ -24,7 +24,7 @@ class Options:
     sampler: str | None = None
 
 
-def make_sampler(options: Options) -> Sampler:
+def make_sampler(options: Flags) -> Sampler:
     """Return the sampler that the options describe, or say which of them do not go together."""
     from polyscore.errors import ArgumentError
     from polyscore.samplers import Denoise, FeynmanKac
@@ -49,11 +49,11 @@ def make_sampler(options: Options) -> Sampler:
     )  # fmt: skip
 
 
-def _named(options: Options, given: dict[str, Any]) -> Sampler:
+def _named(options: Flags, given: dict[str, Any]) -> Sampler:
     """The sampler of --sampler, which says everything itself."""
     from polyscore.errors import require
-    from polyscore.experiments.named_samplers import build_sampler
     from polyscore.files.yaml_file import parse
+    from polyscore.samplers import build_sampler
 
     modes = {"--steps": options.steps is not None, "--published": options.published, "--naive": options.naive}
     others = [*given, *(flag for flag, on in modes.items() if on)]

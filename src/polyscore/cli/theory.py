@@ -71,10 +71,10 @@ def _result(found: list[Statement], rows: list[EpsilonRow]) -> dict[str, Any]:
 def _write(out: Path, result: dict[str, Any], rows: list[EpsilonRow]) -> list[Path]:
     import json
 
-    from polyscore import plots
     from polyscore.files.atomic import write_text
+    from polyscore.paper import pictures
 
-    plots.epsilon(out / "epsilon.png", rows)
+    pictures.epsilon(out / "epsilon.png", rows)
     return [write_text(out / "theory.json", json.dumps(result, indent=2) + "\n"), out / "epsilon.png"]
 
 

@@ -26,9 +26,8 @@ from polyscore.experiments.references import REFERENCES, Wanted, composed
 from polyscore.experiments.sources import family_of
 from polyscore.metrics.named import METRICS, Metric, Options, needs_reference
 from polyscore.rng import derive
-from polyscore.samplers import FeynmanKac, Run
+from polyscore.samplers import FeynmanKac, Run, Sampler
 from polyscore.samplers.moves import Balanced
-from polyscore.samplers.sampler import Sampler
 from polyscore.schedules import Schedule
 from polyscore.training import Recipe, fit_many
 
@@ -164,6 +163,7 @@ def sampler_of(particles: int, protocol: Protocol) -> FeynmanKac:
         particles=particles, steps=protocol.steps, clip=protocol.clip, churn=protocol.churn,
         resampling=protocol.resampling, threshold=protocol.threshold, window=None, move=Balanced(), ancestry=False,
         grid=protocol.grid, integrator=protocol.integrator, quadrature=protocol.quadrature, start=protocol.start,
+        kernels=(),
     )  # fmt: skip
 
 

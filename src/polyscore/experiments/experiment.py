@@ -14,12 +14,11 @@ from polyscore.algebra.expressions import parse_exponents
 from polyscore.errors import require
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, METRICS, Cell, is_name, target_name
 from polyscore.experiments.functions import Function, source_digest
-from polyscore.experiments.named_samplers import SAMPLERS, build_sampler, describe
 from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.references import Exponents, Points
 from polyscore.experiments.sources import Source, family_of
 from polyscore.metrics.named import METRICS as NAMED_METRICS
-from polyscore.samplers.sampler import Sampler
+from polyscore.samplers import Sampler, build_sampler, describe
 from polyscore.schema import Checked, Domain, count, each, flag, setting
 
 MOST_CELLS = 1_000_000  # each is hashed, looked up and stored by itself
@@ -210,6 +209,3 @@ def quick(experiment: Experiment) -> Experiment:
 def _quick(given: Any, built: Sampler) -> Any:
     steps = getattr(built, "steps", 0)
     return {**({"kind": given} if isinstance(given, str) else given), "steps": 100} if steps > 100 else given
-
-
-__all__ = ["MOST_CELLS", "SAMPLERS", "Column", "Experiment", "Row", "described", "quick"]

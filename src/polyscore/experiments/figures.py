@@ -15,7 +15,7 @@ from polyscore.experiments.compute import reference_of
 from polyscore.experiments.experiment import Column, Experiment, Row
 from polyscore.experiments.formats import heading, stub
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Entry, Table, symbol, table_of
+from polyscore.experiments.tables import Entry, ResultTable, symbol, table_of
 from polyscore.experiments.thumbnails import POINTS, points_of
 from polyscore.files.atomic import printable
 
@@ -29,7 +29,7 @@ Marks = Callable[["Axes", list[Any], str, list[float]], None]
 
 
 def curves(
-    path: Path | str, tables: Sequence[Table[Any]], title: Callable[[Table[Any]], str] | None = None,
+    path: Path | str, tables: Sequence[ResultTable[Any]], title: Callable[[ResultTable[Any]], str] | None = None,
     marks: Marks | None = None, mark: str = "",
 ) -> None:  # fmt: skip
     """Save a metric against K, or by sampler, one panel a table.
@@ -53,7 +53,7 @@ def curves(
         figure.legend(handles, labels, loc="outside lower center", ncols=1 + len(widths))
 
 
-def _panel_of(axis: Axes, table: Table[Any], marks: Marks | None) -> None:
+def _panel_of(axis: Axes, table: ResultTable[Any], marks: Marks | None) -> None:
     from matplotlib.ticker import LogLocator
 
     places = list(range(1, 1 + len(table.rows))) if table.has_samplers else [float(row) for row in table.rows]

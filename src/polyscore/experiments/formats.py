@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyscore.experiments.experiment import Column, Row
-from polyscore.experiments.tables import Entry, Table, symbol
+from polyscore.experiments.tables import Entry, ResultTable, symbol
 from polyscore.files.atomic import printable
 
 DASH = "–"
@@ -38,29 +38,29 @@ def _spread(std: float) -> str:
     return f"{std:.2g}" if std < 100 else f"{std:.0f}"
 
 
-def heading(column: Column, table: Table[Any]) -> str:
+def heading(column: Column, table: ResultTable[Any]) -> str:
     """Return a column's heading: its train size, and the kind of model where there are several."""
     kinds = {other.models for other in table.columns if other.size}
     size = f"N = {column.size}" if column.size else column.models
     return f"{column.models}, {size}" if column.size and len(kinds) > 1 else size
 
 
-def stub(row: Row, table: Table[Any]) -> str:
+def stub(row: Row, table: ResultTable[Any]) -> str:
     """Return a row's name: K, or the sampler's."""
     return f"K = {row}" if table.has_samplers and isinstance(row, int) else str(row)
 
 
-def corner(table: Table[Any]) -> str:
+def corner(table: ResultTable[Any]) -> str:
     """Return what stands above the rows' names."""
     return "sampler" if table.has_samplers else "K"
 
 
-def caption(table: Table[Any]) -> str:
+def caption(table: ResultTable[Any]) -> str:
     """Return a table's title with its metric."""
     return f"{table.title}: {symbol(table.metric)}"
 
 
-def markdown(table: Table[Entry]) -> str:
+def markdown(table: ResultTable[Entry]) -> str:
     """Return a table with one line a row."""
     heads = [heading(column, table) for column in table.columns]
     lines = [line([corner(table), *map(plain, heads)]), line(["---", *["---:"] * len(heads)])]
@@ -78,7 +78,7 @@ def line(texts: Sequence[str]) -> str:
     return "| " + " | ".join(texts) + " |"
 
 
-def latex(table: Table[Entry]) -> str:
+def latex(table: ResultTable[Entry]) -> str:
     """Return a `table` environment; needs the package booktabs."""
     heads = [corner(table), *(heading(column, table) for column in table.columns)]
     rows = [[escape(stub(row, table)), *map(_latex_entry, entries)] for row, entries in table.rows.items()]
@@ -124,12 +124,12 @@ def csv_lines(rows: Sequence[Sequence[Any]]) -> str:
     return buffer.getvalue()
 
 
-def csv_text(tables: Sequence[Table[Entry]]) -> str:
+def csv_text(tables: Sequence[ResultTable[Entry]]) -> str:
     """Return all cells, one a line."""
     return csv_lines([CSV_HEADER, *(_csv_row(table, entry) for table in tables for entry in table.entries)])
 
 
-def _csv_row(table: Table[Entry], entry: Entry) -> list[Any]:
+def _csv_row(table: ResultTable[Entry], entry: Entry) -> list[Any]:
     named = isinstance(entry.row, str)
     where = [table.experiment, table.family, table.expression, entry.column.models, entry.column.size or "",
              entry.row if named else "", "" if named else entry.row, table.metric]  # fmt: skip

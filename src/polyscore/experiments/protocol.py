@@ -15,15 +15,13 @@ from typing import Any
 
 from polyscore.experiments.references import REFERENCES
 from polyscore.nn.mlp import ACTIVATIONS
-from polyscore.samplers.grids import GRIDS
-from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
-from polyscore.samplers.starts import STARTS
-from polyscore.schema import Checked, Domain, choice, count, flag, number, optional, setting
+from polyscore.samplers import GRIDS, INTEGRATORS, QUADRATURES, STARTS
+from polyscore.schema import Checked, choice, count, flag, number, optional, setting
+from polyscore.smc import SCHEMES
 
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
 PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
-RESAMPLINGS = ("systematic", "stratified", "multinomial", "residual")
 _rate = number(0, 1, ends=False)
 _encode = json.JSONEncoder(sort_keys=True).encode  # made once: a store calls it twice a record
 
@@ -56,7 +54,7 @@ class Protocol(Checked):
     clip: float | None = setting(None, optional(number(0, ends=False)))
     corrected: bool = setting(True, flag())
     churn: float = setting(1.0, number(0, 100))
-    reference: str = setting("exact", Domain("be the name of a reference, such as exact", REFERENCES.__contains__))
+    reference: str = setting("exact", choice(REFERENCES))
     projections: int = setting(2000, count())
     precision: str = setting("auto", choice(PRECISIONS))
     train_steps: int = setting(20_000, count(1, 100_000_000))
@@ -69,7 +67,7 @@ class Protocol(Checked):
     integrator: str = setting("multistep", choice(INTEGRATORS))
     quadrature: str = setting("noise", choice(QUADRATURES))
     start: str = setting("matched", choice(STARTS))
-    resampling: str = setting("systematic", choice(RESAMPLINGS))
+    resampling: str = setting("systematic", choice(SCHEMES))
     threshold: float = setting(1.0, number(0, 1))
     activation: str = setting("silu", choice(ACTIVATIONS))
     standardise: bool = setting(True, flag())

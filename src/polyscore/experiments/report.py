@@ -12,7 +12,7 @@ from polyscore.experiments import costs, figures, formats
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.pages import Picture, render
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Entry, Table, symbol, tables_of
+from polyscore.experiments.tables import Entry, ResultTable, symbol, tables_of
 from polyscore.files.atomic import check_directory, file_name, write_text
 
 LETTERS = (
@@ -60,7 +60,7 @@ def write_report(
     return WrittenReport([write_text(out / "report.html", html), *files])
 
 
-def _curves(folder: Path, filled: Sequence[Table[Entry]]) -> list[Picture]:
+def _curves(folder: Path, filled: Sequence[ResultTable[Entry]]) -> list[Picture]:
     found = []
     for table in filled:
         figures.curves(path := folder / f"{file_name(table.name)}.png", [table])
@@ -79,7 +79,7 @@ def grids(folder: Path, experiments: Sequence[Experiment], store: Store) -> list
 
 
 def _page(
-    experiments: Sequence[Experiment], store: Store, filled: Sequence[Table[Entry]], pictures: list[Picture],
+    experiments: Sequence[Experiment], store: Store, filled: Sequence[ResultTable[Entry]], pictures: list[Picture],
     title: str,
 ) -> str:  # fmt: skip
     letters = [(name, text) for name, text in LETTERS if not _is_metric(name) or name in _symbols(filled)]
@@ -94,7 +94,7 @@ def _is_metric(name: str) -> bool:
     return name in ("SW2", "MMD²")
 
 
-def _symbols(filled: Sequence[Table[Entry]]) -> set[str]:
+def _symbols(filled: Sequence[ResultTable[Entry]]) -> set[str]:
     return {symbol(table.metric) for table in filled}
 
 

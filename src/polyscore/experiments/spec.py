@@ -32,12 +32,12 @@ from polyscore.experiments.entries import (
     unknown,
 )
 from polyscore.experiments.experiment import Experiment, described
-from polyscore.experiments.named_samplers import build_sampler
 from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.references import read_points
 from polyscore.experiments.sources import Source, beside, find_source
 from polyscore.files import yaml_file
 from polyscore.files.yaml_file import YamlError
+from polyscore.samplers import build_sampler
 
 _TOP = ("families", "samplers", "protocol", "experiments")
 _KEYS = ("family", "expression", "models", "train_sizes", "particles", "samplers", "runs", "metrics",

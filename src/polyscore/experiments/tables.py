@@ -53,7 +53,7 @@ Of = TypeVar("Of", bound=Entry)
 
 
 @dataclass(frozen=True)
-class Table(Generic[Of]):
+class ResultTable(Generic[Of]):
     """A metric of an experiment.
 
     Attributes:
@@ -106,7 +106,7 @@ class Table(Generic[Of]):
         return " to ".join(dict.fromkeys([str(counts[0]), str(counts[-1])])) if counts else "no"
 
 
-def table_of(experiment: Experiment, store: Store, metric: str) -> Table[Entry]:
+def table_of(experiment: Experiment, store: Store, metric: str) -> ResultTable[Entry]:
     """Return a metric's table of an experiment, from what is stored."""
     columns = experiment.columns
     rows = {
@@ -114,7 +114,7 @@ def table_of(experiment: Experiment, store: Store, metric: str) -> Table[Entry]:
         for row in experiment.rows
     }
     text = experiment.expression or ""
-    return Table(experiment.family, experiment.kinds, metric, columns, rows, experiment.label, text)
+    return ResultTable(experiment.family, experiment.kinds, metric, columns, rows, experiment.label, text)
 
 
 def stored_values(
@@ -127,7 +127,7 @@ def stored_values(
     return tuple(value for value in found if math.isfinite(value))
 
 
-def tables_of(experiments: Sequence[Experiment], store: Store) -> Iterator[Table[Entry]]:
+def tables_of(experiments: Sequence[Experiment], store: Store) -> Iterator[ResultTable[Entry]]:
     """Yield every metric's table of every experiment."""
     for experiment in experiments:
         for metric in experiment.metrics:

@@ -13,13 +13,17 @@ class Field(Protocol):
     closed_form: bool  # steps too small to be split among threads by operation
     graphable: bool  # no host synchronisation: a CUDA graph may capture it
     numbers_per_particle: int  # held at once, for choosing a chunk
+    most_particles: int | None = None  # that one call may be about, where a model behind it says so
 
     def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the spread over its batch shape (None unless wanted)."""
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
-        """Check shortcuts at points of a run, or after a score that was not finite; return whether one was given up."""
-        return False
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
+        """Check shortcuts at points of a run, or after a score that was not finite; return the field to go on with.
+
+        Another than this one, which has given something up, means that the chunk begins again.
+        """
+        return self
 
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""

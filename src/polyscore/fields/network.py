@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
+from copy import copy
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.algebra.scores import combine, spread
-from polyscore.errors import DegeneracyWarning
 from polyscore.fields.field import Field, row
 from polyscore.models.network import NetworkCondition
 from polyscore.nn import fast
 from polyscore.nn.fast import table
 from polyscore.nn.mlp import ScoreNetwork, matmul_precision
+from polyscore.notices import warn
 
 # A table is given up where scores or spreads by it are off by more than this, point by point in the quadratic mean:
 # fp16 products, within 1e-3 of the noise, may move spreads by more.
@@ -66,15 +66,16 @@ class NetworkField(Field):
         score = combine(noise, self.exponents) * factor
         return score, spread(noise, self.exponents) * factor.square() if want_spread else None
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
         """Give up the table where it is not the network, and every shortcut where a score was not finite."""
         if alarmed:
-            return self._give_up_all()
+            return self._without_shortcuts()
         flat = x.reshape(-1, x.shape[-1]).float()
-        if self._reads_table(len(flat)):
-            self.tabulate = self._table_error(flat, i) <= _TABLE_ERROR
-            return not self.tabulate
-        return False
+        if not self._reads_table(len(flat)) or self._table_error(flat, i) <= _TABLE_ERROR:
+            return self
+        other = copy(self)
+        other.tabulate = False
+        return other
 
     def _table_error(self, x: Tensor, i: int) -> float:
         """Error of score and spread by table at some points, in float32: rounding to fp16 is another matter."""
@@ -84,18 +85,17 @@ class NetworkField(Field):
         direct = self._compose(self._float32(points, self.plain_offsets[i]), points, i, True)
         return max(_relative(a, b) for a, b in zip(by_table, direct, strict=True) if a is not None and b is not None)
 
-    def _give_up_all(self) -> bool:
+    def _without_shortcuts(self) -> Field:
         """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
-        shortcuts = self.tabulate or self.half or self.fused is not None
-        if shortcuts:
-            warnings.warn(
-                "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which "
-                "is slower. Particles may have strayed far from the data: look at the largest samples before any mean.",
-                DegeneracyWarning,
-                stacklevel=7,
-            )
-        self.tabulate, self.half, self.fused, self.offsets = False, False, None, self.plain_offsets
-        return shortcuts
+        if not (self.tabulate or self.half or self.fused is not None):
+            return self
+        warn(
+            "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which "
+            "is slower. Particles may have strayed far from the data: look at the largest samples before any mean."
+        )
+        other = copy(self)
+        other.tabulate, other.half, other.fused, other.offsets = False, False, None, self.plain_offsets
+        return other
 
     def arithmetic(self, particles: int) -> str:
         """Return "table", "fp16", "tf32" or "float32": what is left after shortcuts were given up."""

@@ -19,7 +19,7 @@ from polyscore.experiments.cells import ANALYTIC
 from polyscore.experiments.experiment import Column, Experiment, Row
 from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Entry, Table, table_of
+from polyscore.experiments.tables import Entry, ResultTable, table_of
 from polyscore.paper.published import RUNS, Published, published
 from polyscore.paper.settings import Setting
 from polyscore.paper.specs import KINDS, PROTOCOL
@@ -76,7 +76,7 @@ class Compared(Entry):
         return largest if self.runs > 2 and abs(largest) > RUNAWAY * abs(statistics.median(self.values)) else None
 
 
-PaperTable = Table[Compared]
+PaperTable = ResultTable[Compared]
 
 
 def title_of(table: PaperTable) -> str:
@@ -97,7 +97,7 @@ def compared_table(experiment: Experiment, store: Store, metric: str = "sw2") ->
     def beside(e: Entry) -> Compared:
         return Compared(e.row, e.column, e.values, _published(experiment, metric, e.row, e.column), comparable)
 
-    return Table(**{**vars(table), "rows": {row: [*map(beside, entries)] for row, entries in table.rows.items()}})
+    return ResultTable(**{**vars(table), "rows": {row: [*map(beside, entries)] for row, entries in table.rows.items()}})
 
 
 def _published(experiment: Experiment, metric: str, row: Row, column: Column) -> Published | None:

@@ -3,7 +3,8 @@
 The path there is prod_a P_{a,t}^{w_a}. `matched` takes each closed-form factor as the Gaussian of its own mean and
 covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1).
 Where a mixture's signal is left, draws of it are weighed by the path itself (`pooled`). Learned factors count as noise.
-`noise` is N(0, sigma^2 I / W), as if no signal were left at all; the paper starts from N(0, I) whatever W is.
+`noise` is N(0, sigma^2 I / W), as if no signal were left at all, or what else the move says for it.
+A start is a function (composition, move, first time, seed) -> `Start`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.distributions import Distribution
 from polyscore.distributions.components import Components, weights_of
+from polyscore.registry import Registry
 from polyscore.rng import generator
 from polyscore.samplers.moves import Move
 
@@ -66,7 +68,7 @@ class Start:
         return _log_standard(z) - log_det
 
 
-def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
+def pure_noise(q: Composition, move: Move, time: Tensor, seed: int = 0) -> Start:
     """Return N(0, v sigma^2 I) with v the move's own, and the mass of N(0, sigma^2 I)^W."""
     scale = q.schedule.sigma(time).item()
     variance = move.start_variance(q.total) * scale**2
@@ -74,7 +76,13 @@ def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
     return Start(0.0, math.sqrt(variance), mass)
 
 
-def matched(q: Composition, move: Move, time: Tensor) -> Start:
+def matched(q: Composition, move: Move, time: Tensor, seed: int) -> Start:
+    """Return the product of the factors' Gaussians, or draws of the path where it is known and no Gaussian."""
+    start = gaussian_product(q, move, time)
+    return pooled(q, start, time, seed) if q.is_closed_form and not start.exact else start
+
+
+def gaussian_product(q: Composition, move: Move, time: Tensor) -> Start:
     """Return the product of the factors' Gaussians; pure noise where it is improper or nothing is known."""
     members = [q.family.members[name] for name in q.conditions]
     if not any(isinstance(member, Distribution) and hasattr(member, "components") for member in members):
@@ -125,7 +133,9 @@ def _log_path(q: Composition, x: Tensor, time: Tensor) -> Tensor:
     return torch.stack(terms).sum(0)
 
 
-STARTS: dict[str, Callable[[Composition, Move, Tensor], Start]] = {"matched": matched, "noise": pure_noise}
+STARTS: Registry[Callable[[Composition, Move, Tensor, int], Start]] = Registry(
+    "start", {"matched": matched, "noise": pure_noise}
+)
 
 
 def _moments(member: object, dim: int) -> tuple[Tensor, Tensor]:

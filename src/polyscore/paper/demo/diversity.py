@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from polyscore.algebra import Composition
-from polyscore.samplers.loop import Settings, State, iterate, make_plan
-from polyscore.samplers.moves import Balanced
-from polyscore.smc import Systematic, unique_ancestors
+from polyscore.samplers import FeynmanKac
+from polyscore.samplers.loop import iterate
+from polyscore.samplers.plan import make_plan
+from polyscore.samplers.step import State
+from polyscore.smc import unique_ancestors
 
 Curve = dict[str, list[float]]
 
@@ -33,8 +35,7 @@ def _curve(q: Composition, churn: float, particles: Sequence[int], swarms: int, 
 
 @torch.inference_mode()
 def _trace(q: Composition, churn: float, particles: int, swarms: int, steps: int, seed: int) -> Curve:
-    settings = Settings(particles, steps, churn, 1, Balanced(), Systematic())
-    plan = make_plan(q, settings, seed, torch.empty(0))
+    plan = make_plan(q, FeynmanKac(particles, steps, churn=churn), seed, torch.empty(0))
     counts = [(t.item(), *_count(state)) for t, state in zip(plan.times, iterate(plan, 0, swarms), strict=True)]
     times, positions, ancestors = (list(column) for column in zip(*counts, strict=True))
     return {"t": times, "positions": positions, "ancestors": ancestors}

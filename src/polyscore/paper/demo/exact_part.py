@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from polyscore import plots
 from polyscore.algebra import base_composition
 from polyscore.experiments.cells import ANALYTIC
 from polyscore.experiments.experiment import Column, Experiment
@@ -17,6 +16,7 @@ from polyscore.experiments.formats import csv_lines, line
 from polyscore.experiments.store import Store
 from polyscore.experiments.tables import stored_values
 from polyscore.files.atomic import write_text
+from polyscore.paper import pictures
 from polyscore.paper.demo.diversity import Curve, diversity
 from polyscore.paper.demo.scenes import REPAIRED, Distances, Scene, draw, floor, thumbnails
 from polyscore.paper.published import RUNS, Published, published
@@ -111,7 +111,7 @@ def _line(name: str, particles: int, letter: Experiment, ours: Experiment, store
 
 def _write(out: Path, rows: list[Line], curves: dict[str, Curve]) -> list[Path]:
     paths = [out / name for name in ("diversity.png", "table.md", "table.csv")]
-    plots.diversity(paths[0], curves, max(_SWARMS))
+    pictures.diversity(paths[0], curves, max(_SWARMS))
     write_text(paths[1], markdown(rows))
     write_text(paths[2], csv_lines([_CSV, *(row.values() for row in rows)]))
     return paths

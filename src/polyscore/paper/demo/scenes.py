@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore import plots
 from polyscore.algebra import base_composition
 from polyscore.experiments.experiment import Column, Experiment
 from polyscore.experiments.store import Store
 from polyscore.experiments.thumbnails import points_of
 from polyscore.metrics import sliced_wasserstein
+from polyscore.paper import pictures
 from polyscore.paper.settings import setting
 from polyscore.rng import derive
 from polyscore.targets import exact
@@ -99,7 +99,7 @@ def draw(path: Path, name: str, samples: Sequence[Tensor], found: Distances, sco
     }
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
     title = f"a1 · a2 / base, {scores}\ndashed: holds 95 % of the exact composition"
-    plots.composition(path, sources, results, level, title)
+    pictures.composition(path, sources, results, level, title)
 
 
 def thumbnails(experiment: Experiment, store: Store, column: Column, particles: Sequence[int]) -> list[Tensor]:

@@ -120,7 +120,7 @@ def _ends(q: Composition) -> tuple[float, float]:
 
     def noise(t: float, above: bool) -> float:
         time = torch.tensor(1 - t if above else t, dtype=torch.float64)
-        return ((q.schedule.sigma(time) / q.schedule.alpha(time).clamp_min(1e-150)) ** 2).item()
+        return (2 * q.schedule.log_noise_to_signal(time)).exp().item()
 
     late = early = T_MIN
     while early > 1e-30 and noise(early, above=False) > 1e-7 * variances.min().item():

@@ -1,59 +1,18 @@
-"""Noise schedules: `x_t = alpha_t x_0 + sigma_t z`, the marginal of `dx = drift(t) x dt + diffusion(t) dW`.
-
-The law that binds the two descriptions, tested for every class here:
-
-    alpha' = drift * alpha,        (sigma^2)' = 2 * drift * sigma^2 + diffusion^2.
-
-Time runs from 0 (data) to 1 (noise). Every method takes a tensor of times and returns one of the same shape and dtype.
-"""
+"""The schedules that there are: variance-preserving ones, and the straight paths of flow matching."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from polyscore.errors import is_count, is_finite, require, shorten
+from polyscore.schedules.schedule import SCHEDULES, Schedule
 
-# The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
-# and models evaluate nothing outside this range.
-T_MIN, T_MAX = 1e-5, 1.0 - 1e-5
 _MOST_TIMESTEPS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Schedule(ABC):
-    """A noise schedule. Two are compatible exactly when they compare equal."""
-
-    @abstractmethod
-    def alpha(self, t: Tensor) -> Tensor:
-        """Signal scale, 1 at t = 0."""
-
-    @abstractmethod
-    def sigma(self, t: Tensor) -> Tensor:
-        """Noise scale, 0 at t = 0."""
-
-    @abstractmethod
-    def drift(self, t: Tensor) -> Tensor:
-        """Coefficient of `u_t(x) = drift(t) x`; minus infinity at t = 1 where alpha(1) = 0."""
-
-    @abstractmethod
-    def diffusion(self, t: Tensor) -> Tensor:
-        """The SDE's diffusion eta_t, at least 0."""
-
-    @property
-    def ends_in_pure_noise(self) -> bool:
-        """Whether alpha(1) = 0, so that the drift is infinite there and Euler steps cannot start."""
-        return bool(self.alpha(torch.ones((), dtype=torch.float64)) < 1e-6)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return a JSON-ready description; `from_dict` is its inverse."""
-        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
 
 
 class _VariancePreserving(Schedule):
@@ -81,6 +40,7 @@ def _numbers(schedule: Schedule, *names: str) -> None:
         object.__setattr__(schedule, name, float(value))
 
 
+@SCHEDULES.register("VP")
 @dataclass(frozen=True)
 class VP(_VariancePreserving):
     """Variance-preserving SDE with beta(t) = beta_min + (beta_max - beta_min) t (Song et al. 2021)."""
@@ -105,6 +65,7 @@ class VP(_VariancePreserving):
         return -0.5 * self.beta(t)
 
 
+@SCHEDULES.register("DDPM")
 @dataclass(frozen=True)
 class DDPM(_VariancePreserving):
     """The discrete DDPM schedule and its continuous limit, with optional zero-terminal-SNR rescaling.
@@ -171,25 +132,45 @@ class DDPM(_VariancePreserving):
         return (t * self.timesteps - 1).round().clamp(0, self.timesteps - 1).long()
 
 
+@SCHEDULES.register("Cosine")
 @dataclass(frozen=True)
 class Cosine(_VariancePreserving):
-    """alpha = cos(pi t / 2), sigma = sin(pi t / 2)."""
+    """alpha = cos(theta_t) / cos(theta_0) with theta_t = (pi / 2) (t + offset) / (1 + offset).
+
+    An offset of 0.008 is that of Nichol & Dhariwal (2021): noise then grows from the first step on.
+    """
+
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _numbers(self, "offset")
+        require(0 <= self.offset <= 1, "Cosine's offset", "lie between 0 and 1", self.offset)
+
+    @property
+    def _pace(self) -> float:
+        """The derivative of theta."""
+        return 0.5 * math.pi / (1 + self.offset)
 
     def log_alpha(self, t: Tensor) -> Tensor:
         """Log-cosine."""
         return self.alpha(t).log()
 
     def alpha(self, t: Tensor) -> Tensor:
-        # sin(pi (1 - t) / 2), not cos(pi t / 2): exactly 0 at t = 1 and full relative precision near it
-        return torch.sin(0.5 * math.pi * (1 - t))
+        # sin(pi/2 - theta), not cos(theta): exactly 0 at t = 1 and full relative precision near it
+        return torch.sin(self._pace * (1 - t)) / math.cos(self._pace * self.offset)
 
     def sigma(self, t: Tensor) -> Tensor:
-        return torch.sin(0.5 * math.pi * t)
+        if self.offset == 0:
+            return torch.sin(self._pace * t)
+        # cos^2 a - cos^2 b = sin(b - a) sin(b + a): nothing cancels near t = 0
+        squared = torch.sin(self._pace * t) * torch.sin(self._pace * (t + 2 * self.offset))
+        return squared.sqrt() / math.cos(self._pace * self.offset)
 
     def drift(self, t: Tensor) -> Tensor:
-        return -0.5 * math.pi * torch.tan(0.5 * math.pi * t)
+        return -self._pace * torch.tan(self._pace * (t + self.offset))
 
 
+@SCHEDULES.register("LinearFlow")
 @dataclass(frozen=True)
 class LinearFlow(Schedule):
     """alpha = 1 - t, sigma = t: rectified flow and flow matching with straight paths."""
@@ -205,44 +186,3 @@ class LinearFlow(Schedule):
 
     def diffusion(self, t: Tensor) -> Tensor:
         return (2 * t / (1 - t)).sqrt()
-
-
-def check_consistent(schedule: Schedule) -> None:
-    """Raise `ArgumentError` where a schedule's marginal and its SDE are not one: (alpha, sigma) and (drift, diffusion).
-
-    alpha' = drift alpha and (sigma^2)' = 2 drift sigma^2 + diffusion^2, by central differences at a few times. Those of
-    this module are tested once for all.
-    """
-    if type(schedule) in _KINDS.values():
-        return
-    t = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
-    step = 1e-5
-
-    def slope(f: Callable[[Tensor], Tensor]) -> Tensor:
-        return (f(t + step) - f(t - step)) / (2 * step)
-
-    drift, sigma2 = schedule.drift(t), schedule.sigma(t) ** 2
-    pairs = {
-        "drift": (drift, slope(schedule.alpha) / schedule.alpha(t)),
-        "diffusion^2": (schedule.diffusion(t) ** 2, slope(lambda r: schedule.sigma(r) ** 2) - 2 * drift * sigma2),
-    }
-    for name, (given, implied) in pairs.items():
-        good = torch.isclose(given.double(), implied.double(), rtol=1e-2, atol=1e-6)
-        require(good.all(), f"{name} of {type(schedule).__name__}", "follow from its alpha and sigma",
-                f"{given.tolist()} at t = {t.tolist()}, where they give {[float(f'{v:.4g}') for v in implied]}",
-                "drift = alpha' / alpha, diffusion^2 = (sigma^2)' - 2 drift sigma^2.")  # fmt: skip
-
-
-_KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (VP, DDPM, Cosine, LinearFlow)}
-
-
-def from_dict(description: dict[str, object]) -> Schedule:
-    """Return the schedule that `to_dict` described."""
-    require(isinstance(description, dict), "a schedule", "be described by a mapping", shorten(description))
-    fields = dict(description)
-    kind = fields.pop("kind", None)
-    require(isinstance(kind, str) and kind in _KINDS, "a schedule's kind", f"be one of {', '.join(_KINDS)}",
-            shorten(kind))  # fmt: skip
-    names = {field.name for field in dataclasses.fields(_KINDS[str(kind)])}
-    require(fields.keys() <= names, f"{kind}'s options", f"be among {', '.join(sorted(names)) or 'none'}", list(fields))
-    return _KINDS[str(kind)](**fields)
