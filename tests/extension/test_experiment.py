@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
+import polyscore as ps
 from polyscore.cli import app
 from polyscore.errors import PolyscoreError
 from polyscore.experiments.cells import Cell
@@ -279,3 +281,32 @@ def test_a_family_without_a_known_answer_needs_a_reference(folder: Path) -> None
     (folder / "points.csv").write_text("x1\n1\n2\n")
     with pytest.raises(PolyscoreError, match=r"have points of shape \(2,\)"):
         drive(list(parse_spec(spec + mine % ", reference: points.csv", folder=folder).values()), Store(folder / "c"))
+
+
+@pytest.mark.slow
+def test_workers_import_what_the_command_line_imports(folder: Path) -> None:
+    (folder / "registering.py").write_text(
+        "from polyscore.metrics import METRICS\n"
+        "METRICS.register('widest')(lambda samples, reference=None, options=None: samples.std().item())\n"
+    )
+    (folder / "my-spec.yaml").write_text(SPEC.replace("metrics: [mmd2]", "metrics: [widest]"))
+    done = polyscore("--import", "registering", "run", "my-spec.yaml", "middle", "--device", "cpu", "--workers", 2)
+    assert done.exit_code == 0, done.output
+    assert len(results("runs/my-spec")) == 8
+
+
+def test_a_model_on_disk_is_a_family_too(folder: Path) -> None:
+    """By the hash of its weights, beside a reference of one's own; another file by its name is another family."""
+    points = {"a": torch.randn(50, 2, generator=torch.Generator().manual_seed(0))}
+    for name, seed in (("one", 1), ("two", 2)):
+        ps.fit(points, seed=seed, steps=5, width=8, depth=1, device="cpu", progress=False).save(folder / name)
+    (folder / "points.csv").write_text("x1,x2\n" + "".join(f"{k % 3},{k % 5}\n" for k in range(32)))
+    text = "families: {mine: one.safetensors}\nprotocol: {swarms: 32, steps: 5}\nexperiments:\n"
+    text += "  mine: {family: mine, expression: a, runs: 1, particles: [1], reference: points.csv, metrics: [sw2]}\n"
+    first, second = (parse_spec(text.replace("one", name), folder=folder)["mine"] for name in ("one", "two"))
+    assert drive([first], Store(folder / "store"), device="cpu").computed == 1
+    cell = next(first.cells())
+    assert first.key(cell) in Store(folder / "store") and second.key(cell) not in Store(folder / "store")
+    (folder / "one.safetensors").write_bytes((folder / "two.safetensors").read_bytes())
+    with pytest.raises(PolyscoreError, match="must hold the same weights wherever it is read"):
+        first.source.build()
