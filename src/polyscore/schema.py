@@ -115,6 +115,9 @@ def setting(default: Any, domain: Domain) -> Any:
     return dataclasses.field(default=default, metadata={"domain": domain})
 
 
+_LEAVE = "Correct it, or leave it out."
+
+
 @dataclass(frozen=True)
 class Checked:
     """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain."""
@@ -124,7 +127,7 @@ class Checked:
             domain = _domain(type(self), field.name)
             if domain is not None:
                 value = getattr(self, field.name)
-                remedy = _near(value, domain) or domain.remedy
+                remedy = _near(value, domain) or domain.remedy or ("" if _required(field) else _LEAVE)
                 require(domain.holds(value), field.name, domain.words, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 

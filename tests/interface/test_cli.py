@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from polyscore import __version__
 from polyscore.cli import app
-from polyscore.demo import Sizes, run_demo
 from polyscore.errors import OutputError
+from polyscore.paper.demo import run_demo
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "family.yaml")
 SMALL = ["-n", "64", "-K", "4", "--steps", "20"]
@@ -188,11 +188,17 @@ def test_an_unwritable_place_is_refused_by_every_command(tmp_path: Path) -> None
 
 def test_demo_writes_its_table_and_figures(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
-    demo = run_demo(
-        tmp_path / "demo", sizes=Sizes.quick(), progress=lambda done, total, what: steps.append((done, total))
+    found = run_demo(
+        tmp_path / "demo",
+        tiny=True,
+        parts=("analytic",),
+        progress=lambda done, total, what: steps.append((done, total)),
     )
+    demo = found.analytic
+    assert demo is not None and found.learned is None
     names = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert names == ["diversity.png", "repaired.png", "table.csv", "table.md"]
+    ours = {"diversity.png", "repaired.png", "table.csv", "table.md"}
+    assert names == sorted(ours | {"report.html", "store", "figures", "tables.csv", "tables.md", "tables.tex"})
     assert demo.files[0].name == demo.scene.path.name == "repaired.png"
     assert demo.scene.sentence == demo.distances.sentence()
     assert [(row.setting, row.particles) for row in demo.rows[:2]] == [

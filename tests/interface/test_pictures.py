@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from polyscore import plots
-from polyscore.experiments import figures
-from polyscore.experiments.tables import Entry, Table
-from polyscore.paper import pictures
+from polyscore.experiments.experiment import Column
+from polyscore.experiments.tables import ResultTable
+from polyscore.paper import figures, pictures
+from polyscore.paper.tables import Compared
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -47,9 +48,10 @@ def texts_outside(figure: Any) -> list[str]:
     return [name for name, box in boxes.items() if not (frame.contains(*box.min) and frame.contains(*box.max))]
 
 
-def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> Table:
-    rows = {k: [Entry(k, size, (1.0, 2.0), None) for size in sizes] for k in (1, 4, 16)}
-    return Table("gaussian-factorized-ood", "conditional", "sw2", sizes, rows)
+def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> ResultTable:
+    columns = tuple(Column("conditional" if size else "analytic", size) for size in sizes)
+    rows = {k: [Compared(k, column, (1.0, 2.0)) for column in columns] for k in (1, 4, 16)}
+    return ResultTable("gaussian-factorized-ood", "conditional", "sw2", columns, rows)
 
 
 @pytest.mark.parametrize("count", [1, 2])

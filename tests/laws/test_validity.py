@@ -360,7 +360,7 @@ def test_an_improper_path_between_the_times_once_looked_at_is_warned_of():
 
 
 def test_the_paths_of_the_paper_are_proper():
-    from polyscore.experiments.papers.settings import SETTINGS, setting
+    from polyscore.paper.settings import SETTINGS, setting
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

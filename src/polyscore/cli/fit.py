@@ -55,10 +55,8 @@ def command(
     Example: `polyscore fit cells.csv --condition-column condition --out RUN`, then
     `polyscore sample RUN "drugA * drugB / control" -o out.csv`
     """
-    with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
-        from polyscore.algebra.saved import MODEL
+    with show.clean() as warned, show.progress("reading", quiet=as_json) as tell:
         from polyscore.data.read import table_of
-        from polyscore.files.atomic import held
         from polyscore.training import Recipe
 
         show.require_device(device)
@@ -68,23 +66,29 @@ def command(
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         data = table_of(table, condition_column, names)
         options: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
-        try:
-            with held(out / MODEL):
-                family = train(
-                    data, out, force, seconds=seconds, **options,
-                    progress=lambda step, steps, loss: report(step, steps, f"training, loss {loss:.3f}"),
-                )  # fmt: skip
-                path = family.save(out / MODEL)
-        except KeyboardInterrupt:
-            show.stderr().print(
-                f"stopped; {out} holds the training so far, and the same command goes on.", markup=False
-            )
-            raise typer.Exit(130) from None
+        family, path = _trained(data, out, force, tell, seconds=seconds, **options)
         summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
     if as_json:
         show.write_json(summary)
     else:
         _show(summary, out)
+
+
+def _trained(data: Table, out: Path, force: bool, tell: show.Tell, **options: Any) -> tuple[Family, Path]:
+    """Train into the folder, which nobody else may write to meanwhile, and save the model there."""
+    from polyscore.algebra.saved import MODEL
+    from polyscore.files.atomic import held
+
+    def progress(step: int, steps: int, loss: float) -> None:
+        tell(step, steps, f"training, loss {loss:.3f}")
+
+    try:
+        with held(out / MODEL):
+            family = train(data, out, force, progress=progress, **options)
+            return family, family.save(out / MODEL)
+    except KeyboardInterrupt:
+        show.stderr().print(f"stopped; {out} holds the training so far, and the same command goes on.", markup=False)
+        raise typer.Exit(130) from None
 
 
 def check_run(out: Path, force: bool) -> None:

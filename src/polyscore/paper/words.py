@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from polyscore.experiments.agreement import Agreement
-from polyscore.experiments.formats import column
-from polyscore.experiments.tables import BEYOND, SYMBOLS, Entry, Table
+from polyscore.experiments.formats import heading
+from polyscore.experiments.tables import Entry, symbol
+from polyscore.paper.agreement import Agreement
+from polyscore.paper.tables import BEYOND, Compared, PaperTable
 
 PAPER = (
     "Duncan Soiffer, Chandler Squires, Yuan Guan, Jason Hartford, Pradeep Ravikumar: "
@@ -33,14 +34,14 @@ _GROUPS = (("exact scores", ""), ("learned scores, in distribution", "-id"),
            ("learned scores, out of distribution", "-ood"))  # fmt: skip
 _LOWER, _HIGHER, _ALIKE = "lowers", "raises", "leaves"
 
-Ends = tuple[str, Entry, Entry]
+Ends = tuple[str, Compared, Compared]
 
 
-def conclusion(filled: Sequence[Table], found: Sequence[Agreement]) -> list[str]:
+def conclusion(filled: Sequence[PaperTable], found: Sequence[Agreement]) -> list[str]:
     """Return what the tables show: correction with exact and with learned scores, and the agreement."""
     told = {name: _told(name, list(_ends(filled, suffix))) for name, suffix in _GROUPS}
     shares = [
-        f"{SYMBOLS[item.metric]}: {item.compared - len(item.beyond)} of {item.compared}"
+        f"{symbol(item.metric)}: {item.compared - len(item.beyond)} of {item.compared}"
         for item in found
         if item.compared
     ]
@@ -57,19 +58,19 @@ def outcome(first: Entry, last: Entry) -> str:
     return _LOWER if difference < 0 else _HIGHER
 
 
-def _ends(filled: Iterable[Table], suffix: str) -> Iterable[Ends]:
+def _ends(filled: Iterable[PaperTable], suffix: str) -> Iterable[Ends]:
     """Yield (where, entry at the least K, at the largest) of every column with two runs or more at both.
 
     Without a suffix the analytic columns, once a setting; with one the learned columns of its settings.
     """
     seen: set[str] = set()
     for table in filled:
-        if table.metric != "sw2" or not table.setting.endswith(suffix):
+        if table.metric != "sw2" or not table.family.endswith(suffix):
             continue
-        for index, size in enumerate(table.columns):
-            entries = [row[index] for row in table.rows.values() if row[index].runs > 1]
-            name = f"{table.experiment}, {column(size)}" if size else table.label or table.setting
-            if bool(size) == bool(suffix) and len(entries) > 1 and name not in seen:
+        for index, column in enumerate(table.columns):
+            entries = [row[index] for k, row in table.rows.items() if row[index].runs > 1 and isinstance(k, int)]
+            name = f"{table.experiment}, {heading(column, table)}" if column.size else table.label or table.family
+            if bool(column.size) == bool(suffix) and len(entries) > 1 and name not in seen:
                 seen.add(name)
                 yield name, entries[0], entries[-1]
 
@@ -81,7 +82,8 @@ def _told(group: str, ends: Sequence[Ends]) -> str:
     kinds = [outcome(first, last) for _, first, last in ends]
     counts = {kind: kinds.count(kind) for kind in (_LOWER, _HIGHER, _ALIKE)}
     ratios = [(last.mean or 0.0) / (first.mean or 1.0) for _, first, last in ends]
-    least, most = min(first.particles for _, first, _ in ends), max(last.particles for _, _, last in ends)
+    rows = [entry.row for _, *both in ends for entry in both if isinstance(entry.row, int)]
+    least, most = min(rows), max(rows)
     said = (
         f"lowers SW2 in {counts[_LOWER]}, raises it in {counts[_HIGHER]} and makes no clear difference in "
         f"{counts[_ALIKE]}"

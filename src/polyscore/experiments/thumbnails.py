@@ -16,29 +16,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.experiments.cells import Cell, Protocol, digest
-from polyscore.experiments.records import is_key, is_name
+from polyscore.experiments.cells import Cell, is_name
+from polyscore.experiments.protocol import Protocol, digest
+from polyscore.experiments.records import is_key
 from polyscore.experiments.store import Store
 
 POINTS = 500
 _LARGEST = 65504.0  # of float16
 
 
-def save(store: Store, cell: Cell, protocol: Protocol, points: Tensor) -> None:
-    """Append the first `POINTS` of `points` `(n, d)`, unless the store has some of this cell."""
-    few = points[:POINTS].detach().float().clamp(-_LARGEST, _LARGEST).cpu().numpy().astype("<f2")
+def keep_points(store: Store, cell: Cell, protocol: Protocol, points: Tensor) -> None:
+    """Append the first `POINTS` of `points` `(n, *event)`, two coordinates of each, unless the store has some."""
+    few = points[:POINTS].flatten(1)[:, :2].detach().float().clamp(-_LARGEST, _LARGEST).cpu().numpy().astype("<f2")
     body = {
         "key": cell.key(protocol),
         "shape": list(few.shape),
         "points": base64.b64encode(few.tobytes()).decode(),
     }
-    _add(store, f"{cell.setting}-{cell.models}", [body])
+    _add(store, f"{cell.family}-{cell.models}", [body])
 
 
-def load(store: Store, cell: Cell, protocol: Protocol) -> Tensor | None:
+def points_of(store: Store, cell: Cell, protocol: Protocol) -> Tensor | None:
     """Return a cell's points `(n, d)` in float32, or None."""
     key = cell.key(protocol)
-    for body in _read(store, f"{cell.setting}-{cell.models}"):
+    for body in _read(store, f"{cell.family}-{cell.models}"):
         if body["key"] == key:
             return torch.from_numpy(_points(body).astype(np.float32))
     return None

@@ -14,9 +14,9 @@ from polyscore.algebra import Composition, Family, base_composition
 from polyscore.distributions import Gaussian, Mixture
 from polyscore.errors import ImproperError, is_count, require
 from polyscore.limits import require_memory
+from polyscore.paper.theory.covariance import composed_covariance, naive_covariance, product_covariance
 from polyscore.rng import generator
 from polyscore.samplers import Denoise, FeynmanKac
-from polyscore.theory.covariance import composed_covariance, naive_covariance, product_covariance
 
 Value = float | str | list[float] | list[list[float]]
 

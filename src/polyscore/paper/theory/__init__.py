@@ -1,13 +1,13 @@
 """The paper's theorems, and one law beyond them, as statements that compute both of their sides."""
 
-from polyscore.theory.covariance import (
+from polyscore.paper.theory.covariance import (
     EpsilonRow,
     composed_covariance,
     epsilon_example,
     naive_covariance,
     product_covariance,
 )
-from polyscore.theory.statements import Statement, statements
+from polyscore.paper.theory.statements import Statement, statements
 
 __all__ = [
     "EpsilonRow",

@@ -7,9 +7,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyscore.experiments.cells import COMPOSITION, Experiment
+from polyscore.experiments.cells import COMPOSITION
+from polyscore.experiments.experiment import Column, Experiment
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import BEYOND, METRICS, SYMBOLS, Entry, Table, values
+from polyscore.experiments.tables import stored_values, symbol
+from polyscore.paper.specs import KINDS
+from polyscore.paper.tables import BEYOND, Compared, PaperTable
+
+METRICS = ("sw2", "mmd2")
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,8 @@ class Agreement:
     metric: str
     published: int
     compared: int
-    beyond: list[tuple[Table, Entry]]
-    runaways: list[tuple[Table, Entry]]
+    beyond: list[tuple[PaperTable, Compared]]
+    runaways: list[tuple[PaperTable, Compared]]
 
     @property
     def share(self) -> float | None:
@@ -37,22 +42,22 @@ class Agreement:
     def sentence(self) -> str:
         """Return the result as a sentence."""
         if self.share is None:
-            return f"{SYMBOLS[self.metric]}: none of {self.published} published cells can be compared yet"
+            return f"{symbol(self.metric)}: none of {self.published} published cells can be compared yet"
         within = self.compared - len(self.beyond)
         doubtful = sum(entry.z is not None and not entry.beyond for _, entry in self.runaways)
         but = f" (in {doubtful} of them a single run decides mean and error)" if doubtful else ""
         return (
-            f"{SYMBOLS[self.metric]}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 "
+            f"{symbol(self.metric)}: {within} of {self.compared} compared cells ({100 * self.share:.1f} %) within 3 "
             f"combined standard errors{but}; {self.published} published"
         )
 
 
-def agreement(tables: Sequence[Table]) -> list[Agreement]:
+def agreement(tables: Sequence[PaperTable]) -> list[Agreement]:
     """Return the agreement of each metric over all tables."""
     return [_agreement(metric, [table for table in tables if table.metric == metric]) for metric in METRICS]
 
 
-def _agreement(metric: str, tables: list[Table]) -> Agreement:
+def _agreement(metric: str, tables: list[PaperTable]) -> Agreement:
     cells = [(table, entry) for table in tables for entry in table.entries if entry.published is not None]
     compared = [(table, entry) for table, entry in cells if entry.z is not None]
     beyond = sorted((pair for pair in compared if pair[1].beyond), key=lambda pair: -abs(pair[1].z or 0.0))
@@ -107,7 +112,7 @@ def _claim(name: str, group: Sequence[Pair]) -> str:
     ratios = [statistics.fmean(pair.separate) / statistics.fmean(pair.conditional) for pair in group]
     worse, better = (sum(sign * (pair.z or 0.0) > BEYOND for pair in group) for sign in (1, -1))
     return (
-        f"{name}: {SYMBOLS[group[0].metric]} of separate models is {statistics.median(ratios):.2f} times that of the "
+        f"{name}: {symbol(group[0].metric)} of separate models is {statistics.median(ratios):.2f} times that of the "
         f"conditional one (median of {len(group)}); worse by more than 3 standard errors in {worse}, better in {better}"
     )
 
@@ -126,18 +131,20 @@ def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") 
 
 
 def _is_partner(one: Experiment, other: Experiment) -> bool:
-    alike = (one.setting, one.protocol) == (other.setting, other.protocol)
-    kinds = (one.models, other.models) == ("conditional", "separate")
+    alike = (one.family, one.source, one.protocol) == (other.family, other.source, other.protocol)
+    kinds = (one.kinds, other.kinds) == KINDS
     return alike and kinds and bool(set(one.train_sizes) & set(other.train_sizes))
 
 
 def _pairs(one: Experiment, many: Experiment, store: Store, metric: str) -> list[Pair]:
     size = max(set(one.train_sizes) & set(many.train_sizes))
     particles = sorted({*one.particles, *many.particles})
-    targets = [(name, 1) for name in ("a1", "a2", "base")] + [(COMPOSITION, k) for k in particles]
+    targets = [(name, 1) for name in one.targets] + [(COMPOSITION, k) for k in particles]
     return [_pair(one, many, store, metric, size, target, k) for target, k in targets]
 
 
 def _pair(one: Experiment, many: Experiment, store: Store, metric: str, size: int, target: str, particles: int) -> Pair:
-    conditional, separate = (values(e, store, metric, particles, size, target) for e in (one, many))
-    return Pair(one.setting, target, particles, metric, conditional, separate, one.label)
+    conditional, separate = (
+        stored_values(e, store, metric, particles, Column(kind, size), target) for e, kind in zip((one, many), KINDS)
+    )
+    return Pair(one.family, target, particles, metric, conditional, separate, one.label)

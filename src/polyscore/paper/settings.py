@@ -7,6 +7,7 @@ standard deviation 0.6 (variance 0.36), and the second mean of a1 out of distrib
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from polyscore.algebra import Family
@@ -44,6 +45,18 @@ SETTINGS: dict[str, Callable[[], Family]] = {
     "mixture-id": grid_mixtures,
     "mixture-ood": far_mixtures,
 }
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as the source of an experiment's family: its name is its content."""
+
+    name: str
+    content: None = None
+
+    def build(self) -> Family:
+        """Return the family."""
+        return setting(self.name)
 
 
 def setting(name: str) -> Family:

@@ -5,6 +5,7 @@ A sentence says what its numbers show and nothing else: where they do not show i
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,13 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import base_composition
-from polyscore.experiments.papers.settings import setting
+from polyscore.experiments.experiment import Column, Experiment
+from polyscore.experiments.store import Store
+from polyscore.experiments.thumbnails import points_of
+from polyscore.metrics import sliced_wasserstein
 from polyscore.paper import pictures
+from polyscore.paper.settings import setting
+from polyscore.rng import derive
 from polyscore.targets import exact
 
 REPAIRED, HARMED = "gaussian-nonfactorized-ood", "gaussian-factorized-ood"
@@ -94,3 +100,21 @@ def draw(path: Path, name: str, samples: Sequence[Tensor], found: Distances, sco
     level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
     title = f"a1 · a2 / base, {scores}\ndashed: holds 95 % of the exact composition"
     pictures.composition(path, sources, results, level, title)
+
+
+def thumbnails(experiment: Experiment, store: Store, column: Column, particles: Sequence[int]) -> list[Tensor]:
+    """Return the points that a store keeps of run 0 at some K."""
+    cells = [experiment.cell(k, column, 0) for k in particles]
+    found = (points_of(store, cell, experiment.protocol_of(cell)) for cell in cells)
+    return [points for points in found if points is not None]
+
+
+def floor(experiment: Experiment) -> float:
+    """Return SW2 between two exact draws, mean over the runs: what a perfect sampler would show."""
+    protocol, target = experiment.protocol, exact(base_composition(setting(experiment.family)))
+
+    def apart(seed: int) -> float:
+        one, other = (target.sample(protocol.swarms, derive(seed, "floor", k)) for k in (0, 1))
+        return sliced_wasserstein(one, other, protocol.projections, seed)
+
+    return statistics.fmean(map(apart, range(protocol.first_seed, protocol.first_seed + experiment.runs)))
