@@ -43,8 +43,11 @@ def run(sampler: Sampler, q: Composition, asked: Asked, listener: Listener | Non
 @contextlib.contextmanager
 def _plain_mode() -> Iterator[None]:
     """Compute as was asked for, whatever autocast or default device the caller has; a model may have its own."""
-    no_cast = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
-    with torch.no_grad(), no_cast[0], no_cast[1], torch.device("cpu"):
+    cpu = torch.device("cpu")
+    here = (
+        contextlib.nullcontext() if torch.get_default_device() == cpu else cpu
+    )  # which slows every operation a little
+    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), here:
         yield
 
 
