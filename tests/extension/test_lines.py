@@ -40,4 +40,4 @@ def test_an_extension_is_short_and_patches_nothing(file):
     assert blocks, f"{file.name} marks no extension with {BEGIN!r} and {END!r}"
     for block in blocks:
         assert 0 < len(block) <= MOST, f"{file.name} takes {len(block)} lines"
-    assert not re.search(r"monkeypatch|mock\.|setattr\(\s*(ps|polyscore)", text), f"{file.name} patches something"
+        assert not re.search(r"monkeypatch|mock|setattr", "\n".join(block)), f"{file.name} patches something"

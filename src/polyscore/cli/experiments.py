@@ -8,26 +8,10 @@ from typing import Annotated
 
 import typer
 
+from polyscore.cli import options as o
 from polyscore.cli import results
 from polyscore.cli.choose import Asked
 from polyscore.cli.computing import Computing, compute
-from polyscore.cli.options import (
-    Address,
-    Device,
-    EngineName,
-    Gpus,
-    Json,
-    Minutes,
-    Networks,
-    Particles,
-    Partition,
-    Quick,
-    Runs,
-    SaveSamples,
-    Seconds,
-    SpecFile,
-    Workers,
-)  # fmt: skip
 
 _NAMES = "Experiments of the spec; all by default."
 Names = Annotated[list[str] | None, typer.Argument(help=_NAMES, metavar="[NAME]...")]
@@ -42,11 +26,11 @@ def _asked(spec: Path, names: list[str] | None, store: Path | None, **changes: o
 
 
 def run(
-    context: typer.Context, spec: SpecFile, names: Names = None, store: StoreOption = None, quick: Quick = False,
-    runs: Runs = None, particles: Particles = None, device: Device = None, seconds: Seconds = None,
-    engine: EngineName = "local", address: Address = None, workers: Workers = None, gpus: Gpus = None,
-    partition: Partition = None, minutes: Minutes = None, networks: Networks = None, save_samples: SaveSamples = True,
-    as_json: Json = False,
+    context: typer.Context, spec: o.SpecFile, names: Names = None, store: StoreOption = None, quick: o.Quick = False,
+    runs: o.Runs = None, particles: o.Particles = None, device: o.Device = None, seconds: o.Seconds = None,
+    engine: o.EngineName = "local", address: o.Address = None, workers: o.Workers = None, gpus: o.Gpus = None,
+    partition: o.Partition = None, minutes: o.Minutes = None, networks: o.Networks = None,
+    save_samples: o.SaveSamples = True, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Compute what the store is missing of a **spec's experiments**; stop it at any time, the same command goes on.
 
@@ -60,8 +44,8 @@ def run(
 
 
 def report(
-    spec: SpecFile, names: Names = None, store: StoreOption = None, out: OutOption = None, quick: Quick = False,
-    runs: Runs = None, particles: Particles = None, as_json: Json = False,
+    spec: o.SpecFile, names: Names = None, store: StoreOption = None, out: OutOption = None, quick: o.Quick = False,
+    runs: o.Runs = None, particles: o.Particles = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Write tables (Markdown, LaTeX, CSV), figures and one self-contained HTML report of a **spec's experiments**.
 
@@ -75,8 +59,8 @@ def report(
 
 
 def status(
-    spec: SpecFile, names: Names = None, store: StoreOption = None, quick: Quick = False, runs: Runs = None,
-    particles: Particles = None, as_json: Json = False,
+    spec: o.SpecFile, names: Names = None, store: StoreOption = None, quick: o.Quick = False, runs: o.Runs = None,
+    particles: o.Particles = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Show how many cells of each of a **spec's experiments** are stored.
 
@@ -85,7 +69,7 @@ def status(
     results.show_status(_asked(spec, names, store, runs=runs, particles=particles, quick=quick), as_json)
 
 
-def list_(spec: SpecFile, as_json: Json = False) -> None:
+def list_(spec: o.SpecFile, as_json: o.Json = False) -> None:
     """List the **spec's experiments**: train sizes, samplers, runs, cells.
 
     Example: `polyscore list my-spec.yaml`

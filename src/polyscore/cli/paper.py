@@ -7,26 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyscore.cli import options as o
 from polyscore.cli import results
 from polyscore.cli.choose import Asked
 from polyscore.cli.computing import Computing, compute
-from polyscore.cli.options import (
-    Address,
-    Device,
-    EngineName,
-    Gpus,
-    Json,
-    Minutes,
-    Networks,
-    Out,
-    Particles,
-    Partition,
-    Quick,
-    Runs,
-    SaveSamples,
-    Seconds,
-    Workers,
-)  # fmt: skip
 
 if TYPE_CHECKING:
     from polyscore.experiments.experiment import Experiment
@@ -50,7 +34,7 @@ FamilyOption = Annotated[Path | None, typer.Option("--family", help=_HELP["famil
 
 
 @app.command("list")
-def list_(as_json: Json = False, spec: Spec = None) -> None:
+def list_(as_json: o.Json = False, spec: Spec = None) -> None:
     """List the experiments: setting, models, cells.
 
     Example: `polyscore paper list`
@@ -61,10 +45,10 @@ def list_(as_json: Json = False, spec: Spec = None) -> None:
 @app.command("run")
 def run(
     context: typer.Context, names: Names = None, all_: All = False, spec: Spec = None, store: StoreOption = STORE,
-    quick: Quick = False, runs: Runs = None, particles: Particles = None, device: Device = None,
-    seconds: Seconds = None, engine: EngineName = "local", address: Address = None, workers: Workers = None,
-    gpus: Gpus = None, partition: Partition = None, minutes: Minutes = None, networks: Networks = None,
-    save_samples: SaveSamples = True, as_json: Json = False,
+    quick: o.Quick = False, runs: o.Runs = None, particles: o.Particles = None, device: o.Device = None,
+    seconds: o.Seconds = None, engine: o.EngineName = "local", address: o.Address = None, workers: o.Workers = None,
+    gpus: o.Gpus = None, partition: o.Partition = None, minutes: o.Minutes = None, networks: o.Networks = None,
+    save_samples: o.SaveSamples = True, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Compute what the store is missing; stop it at any time, the same command goes on.
 
@@ -81,8 +65,8 @@ def run(
 
 @app.command("status")
 def status(
-    store: StoreOption = STORE, quick: Quick = False, spec: Spec = None, runs: Runs = None, particles: Particles = None,
-    as_json: Json = False,
+    store: StoreOption = STORE, quick: o.Quick = False, spec: Spec = None, runs: o.Runs = None,
+    particles: o.Particles = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Show how many cells of each experiment are stored, and the runs behind each K.
 
@@ -97,8 +81,8 @@ def status(
 
 @app.command("report")
 def report(
-    out: Out = Path("runs/report"), store: StoreOption = STORE, quick: Quick = False, spec: Spec = None,
-    runs: Runs = None, particles: Particles = None, family: FamilyOption = None, as_json: Json = False,
+    out: o.Out = Path("runs/report"), store: StoreOption = STORE, quick: o.Quick = False, spec: Spec = None,
+    runs: o.Runs = None, particles: o.Particles = None, family: FamilyOption = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Write tables (Markdown, LaTeX, CSV), figures and one self-contained HTML report.
 

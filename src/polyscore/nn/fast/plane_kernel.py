@@ -6,13 +6,17 @@ conditions; the table, 2 MB, stays in the cache.
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from polyscore.nn.fast.plane import SIDE, Nodes
+if TYPE_CHECKING:
+    from polyscore.nn.fast.plane import Nodes
 
 _ROWS = 128
 
@@ -60,7 +64,7 @@ def _interpolate_kernel(table_ptr, grid_ptr, x_ptr, out_ptr, rows, CHANNELS: tl.
 
 
 def interpolate(values: Tensor, nodes: Nodes, x: Tensor) -> Tensor:
-    """Return the values `(A, SIDE ** 2, C)` at the points `(B, 2)`, `(A, B, C)`."""
+    """Return the values `(A, side ** 2, C)` at the points `(B, 2)`, `(A, B, C)`."""
     x = x.contiguous()
     conditions, count_of_nodes, channels = values.shape
     count = conditions * channels
@@ -70,5 +74,5 @@ def interpolate(values: Tensor, nodes: Nodes, x: Tensor) -> Tensor:
     out = torch.empty(conditions, len(x), channels, device=x.device)
     packed = torch.cat(nodes)
     launch = _interpolate_kernel[(triton.cdiv(len(x), _ROWS),)]
-    launch(table, packed, x, out, len(x), channels, count, padded, SIDE, _ROWS)
+    launch(table, packed, x, out, len(x), channels, count, padded, math.isqrt(count_of_nodes), _ROWS)
     return out
