@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,17 @@ def _curves(folder: Path, filled: Sequence[ResultTable[Entry]]) -> list[Picture]
     return found
 
 
-def grids(folder: Path, experiments: Sequence[Experiment], store: Store) -> list[Picture]:
+def grids(
+    folder: Path,
+    experiments: Sequence[Experiment],
+    store: Store,
+    called: Callable[[Experiment], str] = lambda e: e.name,
+) -> list[Picture]:
     """Draw the samples of run 0 that a store keeps, one picture an experiment."""
     found = []
     for e in experiments:
         if figures.sample_grid(path := folder / f"{file_name(e.name)}-samples.png", e, store):
-            caption = f"{e.name}: samples of run 0; models and train sizes down, samplers and K across."
+            caption = f"{called(e)}: samples of run 0; models and train sizes down, samplers and K across."
             found.append(Picture.read(path, caption))
     return found
 

@@ -112,7 +112,11 @@ def _figures(folder: Path, experiments: Sequence[Experiment], store: Store) -> l
             figures.against_particles(path := folder / f"{file_name(name)}.png", found)
             what = f"{symbol(found[0].metric)} against K; lines ours, open marks published, with one deviation each."
             pictures.append(Picture.read(path, f"{TITLES.get(name, name)}: {what}"))
-    return pictures + grids(folder, experiments, store)
+
+    def called(e: Experiment) -> str:
+        return f"{title_of(compared_table(e, store, e.metrics[0]))}, {e.kinds} models"
+
+    return pictures + grids(folder, experiments, store, called)
 
 
 def _figure_one(folder: Path, experiments: Sequence[Experiment], store: Store, family: Family | None) -> Picture:
