@@ -19,7 +19,10 @@ _HOMES = {
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
 }
-_ROOMS = ("distributions", "plots")  # modules that are asked for by their own name
+_ROOMS = (  # modules that are asked for by their own name, to register what is yours
+    "algebra", "distributions", "experiments", "metrics", "models", "nn", "plots", "samplers", "schedules", "smc",
+    "targets", "training",
+)  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_NAMES)]

@@ -93,6 +93,4 @@ def main(
     with show.clean():
         from polyscore.experiments.functions import Module
 
-        context.obj = tuple(Module(name, os.getcwd()) for name in modules or ())
-        for module in context.obj:
-            module.load()
+        context.obj = tuple(Module(name, os.getcwd()).seen() for name in modules or ())

@@ -40,7 +40,8 @@ def show_status(asked: Asked, as_json: bool) -> None:
     if as_json:
         show.write_json({"store": str(store.path), "experiments": rows, "other_records": others})
     else:
-        heads = ["experiment", "cells", "stored", "fewest runs by K"]
+        by = "K" if all(isinstance(row, int) for e in chosen for row in e.rows) else "sampler"
+        heads = ["experiment", "cells", "stored", f"fewest runs by {by}"]
         _table(heads, [[r["name"], r["cells"], r["stored"], _runs(r["runs"])] for r in rows])
         _tell_of(others)
 
@@ -77,7 +78,7 @@ def write_report_of(asked: Asked, out: Path, write: Write, as_json: bool) -> Non
         if shows_nothing(chosen, store):
             raise StoreError(
                 f"a report must have a cell to show; {store.path} has none that is asked for, and {others} other "
-                f"records. Give the --spec or --particles they came from, or fill it with `{asked.program} run`."
+                f"records. Give the spec or --particles they came from, or fill it with `{asked.program} run`."
             )
         written = write(chosen, store, out)
     if as_json:
@@ -92,7 +93,7 @@ def _tell_of(others: int) -> None:
     """Say that a store holds more than is shown."""
     if others:
         show.stderr().print(f"{others} more records of the store are not shown: other runs, K or protocols. "
-                            "Ask for them with --runs, --particles or --spec.")  # fmt: skip
+                            "Ask for them with --runs, --particles or another spec.")  # fmt: skip
 
 
 def _join(values: Any) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from polyscore.distributions import Distribution
 from polyscore.errors import PolyscoreError, cut, require
-from polyscore.experiments.compute import is_compared, metric_of
+from polyscore.experiments.compute import is_compared, metric_of, recipe_of
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.references import composed, target_of
 from polyscore.experiments.sources import family_of
 from polyscore.limits import require_memory
+from polyscore.training import Recipe
 
 _TAKEN = ("clipped", "ancestors", "ess")  # results that every cell has
 
@@ -30,12 +33,16 @@ def check_experiments(experiments: Sequence[Experiment]) -> None:
 
 
 def _check_training(experiment: Experiment) -> None:
-    mute = [name for name, member in family_of(experiment.source).members.items() if not hasattr(member, "sample")]
+    mute = [name for name, member in family_of(experiment.source).members.items() if not _can_sample(member)]
     if experiment.learned and experiment.train_sizes and mute:
         raise ExperimentError(
             f"experiment {experiment.name} must have points to learn from; condition {mute[0]!r} of "
             f"{experiment.family} cannot be sampled. Leave {', '.join(experiment.learned)} out of its models."
         )
+
+
+def _can_sample(member: Any) -> bool:
+    return member.has_sample if isinstance(member, Distribution) else hasattr(member, "sample")
 
 
 def _check_reference(experiment: Experiment) -> None:
@@ -69,9 +76,17 @@ def check_size(experiment: Experiment) -> None:
         f"{p.swarms} swarms": 64 * p.swarms,
         f"{p.projections} projections": 64 * p.projections,
         f"{size} training points a condition": 24 * size,
-        f"a network of width {p.width} and depth {p.depth}": 16 * p.depth * p.width**2 * bool(size),
-        f"a batch of {p.batch} through width {p.width} and depth {p.depth}": 4 * p.batch * p.width * p.depth
-        * bool(size),
-    }  # fmt: skip
+    }
+    for recipe in _recipes(experiment) if size else ():
+        shape = f"width {recipe.width} and depth {recipe.depth}"
+        needed[f"a network of {shape}"] = 16 * recipe.depth * recipe.width**2
+        needed[f"a batch of {recipe.batch} through {shape}"] = 4 * recipe.batch * recipe.width * recipe.depth
     for what, amount in needed.items():
         require_memory(amount, f"{name}: {cut(what)}", "Lower it.")
+
+
+def _recipes(experiment: Experiment) -> Iterator[Recipe]:
+    """Yield how each kind of model is trained."""
+    schedule = family_of(experiment.source).schedule
+    for kind in experiment.learned:
+        yield recipe_of(kind, experiment.protocol, schedule, experiment.networks.get(kind))

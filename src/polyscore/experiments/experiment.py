@@ -13,12 +13,13 @@ from polyscore.algebra import base_composition
 from polyscore.algebra.expressions import parse_exponents
 from polyscore.errors import require
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, METRICS, Cell, is_name, target_name
-from polyscore.experiments.functions import Function, source_digest
+from polyscore.experiments.functions import Function, outside, source_digest
 from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.references import Exponents, Points
 from polyscore.experiments.sources import Source, family_of
 from polyscore.metrics.named import METRICS as NAMED_METRICS
-from polyscore.samplers import Sampler, build_sampler, describe
+from polyscore.nn import NETWORKS
+from polyscore.samplers import Sampler, build_sampler, describe, parts_of
 from polyscore.schema import Checked, Domain, count, each, flag, setting
 
 MOST_CELLS = 1_000_000  # each is hashed, looked up and stored by itself
@@ -159,16 +160,26 @@ class Experiment(Checked):
     def _content(self, sampler: str, models: str, target: str) -> dict[str, Any]:
         own = self.source.content
         named = self.expression is not None or own is not None
-        outside = {name: source_digest(NAMED_METRICS[name]) for name in self.metrics if name not in self.functions}
+        metrics = {name: source_digest(NAMED_METRICS[name]) for name in self.metrics if name not in self.functions}
         return {
             "family": own,
             "exponents": [list(pair) for pair in self.exponents(target)] if named else None,
-            "sampler": described(self.built[sampler]) if sampler else None,
+            "sampler": describe(self.built[sampler]) if sampler else None,
+            "code": outside(self._behind(sampler, models)),
             "network": dict(self.networks.get(models, {})),
             "metrics": {name: function.content for name, function in self.functions.items()}
-            | {name: {"source": source} for name, source in outside.items() if source},
+            | {name: {"source": source} for name, source in metrics.items() if source},
             "reference": self.points.digest if self.points else None,
         }
+
+    def _behind(self, sampler: str, models: str) -> Iterator[Any]:
+        """Yield the classes and functions that a cell rests on: registered names stand for code that may change."""
+        family = family_of(self.source)
+        yield from (type(part) for part in (family.schedule, *family.members.values()))
+        if models in self.networks:
+            yield NETWORKS[self.networks[models].get("kind", "vanilla")]
+        if sampler:
+            yield from parts_of(self.built[sampler])
 
     def __getstate__(self) -> dict[str, Any]:
         """Its fields alone: what was built from them may be of modules that a worker has not imported yet."""
@@ -184,12 +195,6 @@ class Experiment(Checked):
         lists = {name: list(getattr(self, name)) for name in ("models", "train_sizes", "particles", "metrics")}
         more = {"samplers": dict(self.samplers), "networks": {k: dict(v) for k, v in self.networks.items()}}
         return plain | lists | more | {"protocol": self.protocol.to_dict()}
-
-
-def described(sampler: Sampler) -> dict[str, Any]:
-    """Return every field of a sampler, and the hash of its source where it is a user's."""
-    source = source_digest(type(sampler))
-    return describe(sampler) | ({"source": source} if source else {})
 
 
 def quick(experiment: Experiment) -> Experiment:

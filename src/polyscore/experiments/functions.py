@@ -6,14 +6,15 @@ Workers get it in the job that the driver made, and refuse code that differs fro
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,30 @@ def is_function(text: object) -> bool:
 
 @dataclass(frozen=True)
 class Module:
-    """A module by name, and a folder in which it is looked for after all others."""
+    """A module by name, and a folder in which it is looked for after all others.
+
+    Attributes:
+        digest: of its file, once it was loaded; a worker's must be the same.
+    """
 
     name: str
     folder: str = ""
+    digest: str = ""
+
+    def seen(self) -> Module:
+        """Import it and return it with the hash of its source."""
+        return replace(self, digest=source_digest(self.load()))
 
     def load(self) -> Any:
         """Import it; `CodeError` says what is wrong with it."""
+        module = self._imported()
+        if self.digest and source_digest(module) != self.digest:
+            raise CodeError(
+                f"{self.name} must be the same wherever it runs; here it has another source. Copy the driver's file."
+            )
+        return module
+
+    def _imported(self) -> Any:
         if len(self.name) > _LONGEST or not _MODULE.fullmatch(self.name):
             raise CodeError(f"a module must be named like my_module or package.module; got {shorten(self.name)}.")
         if self.folder and self.folder not in sys.path:
@@ -100,10 +118,43 @@ class Function:
         return {"function": self.text, "source": self.digest}
 
 
+def outside(things: Iterable[Any]) -> dict[str, str]:
+    """Return the hashes of the files that define classes and functions of a user's, by their names."""
+    found = {getattr(thing, "__qualname__", repr(thing)): source_digest(thing) for thing in things}
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
 def source_digest(thing: Any) -> str:
-    """Return a hash of the file that defines a function or class, "" where there is none or it is our own."""
-    module = inspect.getmodule(thing)
-    file = getattr(module, "__file__", None)
-    if module is None or file is None or module.__name__.split(".")[0] == "polyscore":
+    """Return a hash of the file that defines a function, class or module, "" where there is none or it is our own.
+
+    Modules beside that file which it imports count as well; libraries do not.
+    """
+    module = thing if inspect.ismodule(thing) else inspect.getmodule(thing)
+    if module is None or not _file(module) or module.__name__.split(".")[0] == "polyscore":
         return ""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    files = sorted(_files(module, Path(_file(module)).resolve().parent, set()))
+    content = [Path(file).read_bytes() for file in files]
+    return hashlib.sha256(content[0] if len(content) == 1 else b"".join(content)).hexdigest()[:16]
+
+
+def _files(module: Any, folder: Path, seen: set[str]) -> set[str]:
+    """The files of a module and of what it imports from its own folder."""
+    file = _file(module)
+    if not file or file in seen or folder not in Path(file).resolve().parents or "site-packages" in file:
+        return seen
+    seen.add(file)
+    for name in _imported(file):
+        if name in sys.modules:
+            _files(sys.modules[name], folder, seen)
+    return seen
+
+
+def _imported(file: str) -> set[str]:
+    """The modules that a file names in its imports: constants do not say where they come from."""
+    tree = ast.parse(Path(file).read_bytes())
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def _file(module: Any) -> str:
+    return getattr(module, "__file__", None) or ""

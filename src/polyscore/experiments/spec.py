@@ -31,13 +31,13 @@ from polyscore.experiments.entries import (
     protocol_of,
     unknown,
 )
-from polyscore.experiments.experiment import Experiment, described
+from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.references import read_points
 from polyscore.experiments.sources import Source, beside, find_source
 from polyscore.files import yaml_file
 from polyscore.files.yaml_file import YamlError
-from polyscore.samplers import build_sampler
+from polyscore.samplers import build_sampler, describe
 
 _TOP = ("families", "samplers", "protocol", "experiments")
 _KEYS = ("family", "expression", "models", "train_sizes", "particles", "samplers", "runs", "metrics",
@@ -139,7 +139,7 @@ def _sampler(given: Any) -> Any:
     """A sampler's entry, once it has been built from it and described."""
     require(isinstance(given, (Mapping, str)), "a sampler", "be a kind, or a mapping with one", shorten(given, 80),
             "Write {kind: denoise, steps: 100}.")  # fmt: skip
-    described(build_sampler(given))
+    describe(build_sampler(given))
     return given
 
 

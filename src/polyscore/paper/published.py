@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, nearest
 
 RUNS = 30
 
@@ -63,7 +62,5 @@ def _missing(key: _Key) -> str:
     for column, value, known in zip(_COLUMNS, key, zip(*_cells(), strict=True), strict=True):
         values = list(dict.fromkeys(known))
         if value not in values:
-            near = difflib.get_close_matches(value, values, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            return f"{column} must be one of {', '.join(values)}; got {value!r}.{hint}"
+            return f"{column} must be one of {', '.join(values)}; got {value!r}.{nearest(value, values)}"
     return f"a published cell must exist; got {key}."

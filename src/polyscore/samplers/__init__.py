@@ -1,6 +1,6 @@
 """Samplers of compositions: `Denoise` (SDE to ODE), `FeynmanKac`, and what others are made of."""
 
-from polyscore.samplers.catalogue import SAMPLERS, build_sampler, describe
+from polyscore.samplers.catalogue import SAMPLERS, build_sampler, describe, parts_of
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS, TimeGrid
@@ -32,4 +32,5 @@ __all__ = [
     "TimeGrid",
     "build_sampler",
     "describe",
+    "parts_of",
 ]

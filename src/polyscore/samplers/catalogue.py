@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS
 from polyscore.samplers.moves import MOVES
-from polyscore.samplers.parts import make, written
+from polyscore.samplers.parts import found, make, written
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.starts import STARTS
@@ -37,6 +38,15 @@ def build_sampler(description: Mapping[str, Any] | str) -> Sampler:
     sampler = make(SAMPLERS, mapping)
     require(isinstance(sampler, Sampler), f"{mapping['kind']!r}", "make a Sampler", type(sampler).__name__)
     return sampler
+
+
+def parts_of(sampler: Sampler) -> list[Any]:
+    """Return the classes and functions that a sampler is made of, its own class first."""
+    named = (("grid", GRIDS), ("integrator", INTEGRATORS), ("quadrature", QUADRATURES), ("start", STARTS),
+             ("resampling", SCHEMES))  # fmt: skip
+    parts = [found(registry, getattr(sampler, name)) for name, registry in named]
+    every = [sampler, sampler.move, *sampler.kernels, *(part for part in parts if part is not None)]
+    return [part if inspect.isroutine(part) or isinstance(part, type) else type(part) for part in every]
 
 
 def describe(sampler: Sampler) -> dict[str, Any]:
