@@ -72,7 +72,7 @@ def _member(name: str, entry: Any) -> Distribution:
         member = build(**fields)
     except PolyscoreError as error:
         raise ArgumentError(f"{subject}: {error}") from error
-    except Exception as error:  # a user's own class may say no in its own words
+    except (Exception, SystemExit) as error:  # a user's own class may say no in its own words
         raise ArgumentError(
             f"{subject} must be what {kind} can be made of; got {shorten(fields)}: {type(error).__name__}: "
             f"{str(error)[:500]}. Correct its keys."

@@ -15,7 +15,7 @@ from polyscore.errors import require
 from polyscore.experiments.cells import ANALYTIC, COMPOSITION, METRICS, Cell, is_name, target_name
 from polyscore.experiments.functions import Function, outside, source_digest
 from polyscore.experiments.protocol import Protocol
-from polyscore.experiments.references import Exponents, Points
+from polyscore.experiments.references import REFERENCES, Exponents, Points
 from polyscore.experiments.sources import Source, family_of
 from polyscore.metrics.named import METRICS as NAMED_METRICS
 from polyscore.nn import NETWORKS
@@ -176,6 +176,8 @@ class Experiment(Checked):
         """Yield the classes and functions that a cell rests on: registered names stand for code that may change."""
         family = family_of(self.source)
         yield from (type(part) for part in (family.schedule, *family.members.values()))
+        if self.protocol.reference in REFERENCES:
+            yield REFERENCES[self.protocol.reference]
         if models in self.networks:
             yield NETWORKS[self.networks[models].get("kind", "vanilla")]
         if sampler:

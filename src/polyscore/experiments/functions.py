@@ -66,7 +66,7 @@ class Module:
             sys.path.append(self.folder)  # last: a file beside a spec must not take the place of a library
         try:
             return importlib.import_module(self.name)
-        except Exception as error:  # whatever a user's module does while it is imported
+        except (Exception, SystemExit) as error:  # whatever a user's module does while it is imported
             why = f"{type(error).__name__}: {shorten(str(error), 120)}"
             raise CodeError(
                 f"a module must be importable; {self.name} is not ({why}). It is looked for where Python looks, then "
@@ -93,7 +93,8 @@ class Function:
             raise CodeError(f"a function must be named as module:function; got {shorten(text)}. Write my_module:make.")
         module, _, name = text.partition(":")
         found = cls(Module(module, folder), name)
-        return cls(found.module, name, source_digest(found.load()))
+        found.load()
+        return cls(found.module, name, found.source())
 
     def load(self) -> Callable[..., Any]:
         """Import it; a worker whose code is not the driver's says so."""
@@ -101,11 +102,17 @@ class Function:
         made = getattr(module, self.name, None)
         if not callable(made):
             raise CodeError(f"{self.module.name} must have a function {self.name}; got {shorten(made)}. Define it.")
-        if self.digest and source_digest(made) != self.digest:
+        if self.digest and self.source() != self.digest:
             raise CodeError(
                 f"{self.text} must be the same wherever it runs; here it has another source. Copy the driver's file."
             )
         return made
+
+    def source(self) -> str:
+        """Return the hash of the module that names it, and of the one that defines it where that is another's."""
+        module = self.module.load()
+        digests = dict.fromkeys([source_digest(module), source_digest(getattr(module, self.name, None))])
+        return "-".join(digest for digest in digests if digest)
 
     @property
     def text(self) -> str:

@@ -61,7 +61,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     plan = make_plan(q, sampler, asked.seed, like, keep)
     _warn_of_signal(plan)
     _warn_of_rounding(plan)
-    if sampler.tabular:
+    if sampler.tabular and "pull" in plan.used:  # a move that stays leaves all to its kernels
         _warn_of_coarse_steps(plan)
     return plan
 

@@ -1,7 +1,8 @@
 """Kernels: what moves particles at one time of the grid, after the step that led there.
 
-A kernel that leaves the path prod_a P_{a,t}^{w_a} at that time as it is (Langevin steps, adjusted or not; exchanges
-between particles) changes no weight: samples mix better, and evidence keeps its meaning.
+A kernel that leaves the path prod_a P_{a,t}^{w_a} at that time as it is (Langevin steps with an acceptance; exchanges
+between particles) changes no weight: samples mix better, and evidence keeps its meaning. Unadjusted Langevin steps do
+so up to an error of the order of their size, which more grid times do not remove.
 """
 
 from __future__ import annotations

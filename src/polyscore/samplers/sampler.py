@@ -65,7 +65,8 @@ class Sampler(Checked):
         move: how W enters the drift; see `polyscore.samplers.moves`.
         grid: "snr" (in log-SNR, denser where the sources' parts appear) or "equal" times.
         integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM) or "euler", which unbalanced moves
-            take in any case where W is not 1, and nothing where alpha(1) = 0: that is "frozen".
+            take in any case where W is not 1, and nothing where alpha(1) = 0: that is "frozen". With kernels
+            "multistep" is "frozen" too: they move a particle off the line through its last two clean points.
         start: "matched" to the sources' means and covariances, or "noise", as if no signal were left.
         kernels: applied after every step, at the time that it led to; see `polyscore.samplers.kernels`.
 
@@ -113,7 +114,7 @@ class Sampler(Checked):
     @property
     def tabular(self) -> bool:
         """Whether a step is a row of the table and nothing else, so that its error can be told beforehand."""
-        return self.order == 1 and not self.kernels and type(self).step is Sampler.step
+        return self.order == 1 and type(self).step is Sampler.step
 
     @property
     def graphable(self) -> bool:

@@ -34,7 +34,9 @@ def held_axes(q: Composition, cells: int) -> tuple[EdgedAxes, Tensor]:
         raise ArgumentError(
             f"a composition must have mass; {q!r} is 0 wherever its factors are not. Choose factors that overlap."
         )
-    _check_ends(q, axes, *(marginals(logs + volumes, axes.shape) for logs in (values, factors[0])))
+    shares = [marginals(logs + volumes, axes.shape) for logs in (values, *factors)]
+    _check_ends(q, axes, shares[0], shares[1:])
+    _check_poles(q, torch.softmax(values + volumes, 0), values)
     _check_cells(q, axes, torch.logsumexp(values + volumes, 0).item())
     return axes, values
 
@@ -52,18 +54,39 @@ def _check_factor(name: str, mass: float) -> None:
         )
 
 
-def _check_ends(q: Composition, axes: EdgedAxes, of_product: list[Tensor], of_factor: list[Tensor]) -> None:
-    """Check that the product's mass stays away from the ends of a grid that is endless for its first factor."""
-    for edges, product, factor in zip(axes.edges, of_product, of_factor, strict=True):
-        reach = 0.5 * (edges[-1] - edges[0])
-        quarter, three_quarters = torch.searchsorted(factor.cumsum(0), torch.tensor([0.25, 0.75], dtype=torch.float64))
-        away = (middles(edges) - middles(edges[[0, -1]])).abs()
-        held = product[away > 0.1 * reach].sum().item()
-        if reach > _FAR * (edges[three_quarters + 1] - edges[quarter]) and held > _AT_ENDS:
+def _check_ends(q: Composition, axes: EdgedAxes, of_product: list[Tensor], of_factors: list[list[Tensor]]) -> None:
+    """Check that the product's mass stays away from the ends of a grid that is endless for its narrowest factor."""
+    for edges, product, *factors in zip(axes.edges, of_product, *of_factors, strict=True):
+        width, middle = min(_quartiles(edges, factor) for factor in factors)
+        reach = max(edges[-1].item() - middle, middle - edges[0].item())
+        held = product[(middles(edges) - middle).abs() > 0.1 * reach].sum().item()
+        if reach > _FAR * width and held > _AT_ENDS:
             raise ArgumentError(
                 f"a grid must hold the density; {100 * held:.2g} % of that of {q!r} lies beyond {0.1 * reach:.2g}, so "
                 "that it may have no end. Raise its exponents, or choose factors with lighter tails."
             )
+
+
+def _quartiles(edges: Tensor, shares: Tensor) -> tuple[float, float]:
+    """Return the width between the quartiles of cells' masses, and their median."""
+    wanted = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64) * shares.sum()
+    first, second, third = torch.searchsorted(shares.cumsum(0), wanted).clamp_max(len(shares) - 1).tolist()
+    return (edges[third + 1] - edges[first]).item(), (0.5 * (edges[second] + edges[second + 1])).item()
+
+
+def _check_poles(q: Composition, masses: Tensor, values: Tensor) -> None:
+    """Check that no mass sits in the highest cells: at a pole it does, however fine they are."""
+    held = masses[values.topk(min(2, len(values))).indices].sum().item()
+    if held > _WRONG:
+        raise ArgumentError(
+            f"a grid must resolve the density; {100 * held:.2g} % of that of {q!r} lies in its two highest cells, as "
+            f"at a pole, whose mass may have no end. {REMEDY}"
+        )
+    if held > 10 * _DOUBTFUL:
+        warn(
+            f"a grid should resolve the density; {100 * held:.2g} % of that of {q!r} lies in its two highest cells, as "
+            "at a pole: evidence may be wrong by more than that."
+        )
 
 
 def _check_cells(q: Composition, axes: EdgedAxes, log_mass: float) -> None:
@@ -76,6 +99,6 @@ def _check_cells(q: Composition, axes: EdgedAxes, log_mass: float) -> None:
         )
     if gap > 0.1 * _COARSE:
         warn(
-            f"a grid should resolve the density; log Z of {q!r} changes by {gap:.2g} with the cells' width: it is "
-            "wrong by a part of that. Its features may be finer than the cells, as poles and thin ridges are."
+            f"a grid should resolve the density; log Z of {q!r} changes by {gap:.2g} with the cells' width, so "
+            "it is wrong. Its features may be finer than the cells, as thin ridges are."
         )

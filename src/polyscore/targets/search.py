@@ -72,6 +72,10 @@ def log_values(q: Composition, x: Tensor) -> list[Tensor]:
         terms = [log_prob(name, q.density(name), chunk, 1.0, 0.0) for name in q.conditions]
         parts.append([product(terms, list(q.exponents.values())), *terms])
     found = [torch.cat(column) for column in zip(*parts, strict=True)]
+    above = [w * term for w, term in zip(q.exponents.values(), found[1:], strict=True) if w > 0]
+    numerators = torch.stack(above).sum(0) if above else torch.zeros_like(found[0])
+    # Where numerators are next to nothing, a denominator that is 0 in floating point is so by underflow.
+    found[0] = torch.where((found[0] == math.inf) & (numerators < numerators.max() - 700), -math.inf, found[0])
     if bool((found[0] == math.inf).any()):
         place = [float(f"{value:.4g}") for value in x[found[0] == math.inf][0].tolist()]
         raise ArgumentError(

@@ -6,8 +6,9 @@ Let u_a > 0 be the exponents of such densities, V their sum, and m that of Gauss
     V < 1:  prod p_a^{u_a} * mix^m is integrable, since mix^(m / (1 - V)) is, whatever m > 0;
     V > 1:  noised densities are bounded by (2 pi sigma^2)^(-d/2), so that V - 1 of the powers can be left out.
 
-Without noise a density may have a pole, whose square need not be integrable; and a denominator may decay faster than
-all the rest. Then there is no answer.
+These bound the integral from above: where supports do not overlap it is 0, and nothing is left to sample. Without noise
+a density may have a pole, whose square need not be integrable; and a denominator may decay faster than all the rest.
+Then there is no answer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def unknown_validity(names: Sequence[str], exponents: Sequence[float], mixed: Se
         return _cannot_tell(unknown, f"and exponents that sum to {volume:g} make them heavier")
     if volume > 1 + _ROUNDING and not noised:
         return _cannot_tell(unknown, f"nor of its poles, which exponents that sum to {volume:g} sharpen")
-    return Validity(True, None, "its exponents are positive, and densities are integrable (Hoelder)")
+    return Validity(True, None, "its exponents are positive, and densities that overlap are integrable (Hoelder)")
 
 
 def _cannot_tell(unknown: Sequence[str], why: str) -> Validity:
