@@ -38,26 +38,26 @@ class NetworkField(Field):
         held = self.evaluators[0].numbers_per_row(case) + 8 * network.dim
         self.numbers_per_particle = network.conditions * held + 16 * network.dim
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         flat = x.reshape(-1, x.shape[-1])
         noise = self.evaluators[0](flat.float(), i).to(x.dtype)
-        score, value = self._compose(noise, flat, i, want_spread)
+        score, value = self._compose(noise, flat, i, want_excess)
         return score.view(x.shape), None if value is None else value.view(x.shape[:-1])
 
-    def _compose(self, noise: Tensor, x: Tensor, i: int | Tensor, want_spread: bool) -> tuple[Tensor, Tensor | None]:
-        """Score and spread at points `(B, d)` of the noise of all models' conditions."""
+    def _compose(self, noise: Tensor, x: Tensor, i: int | Tensor, want_excess: bool) -> tuple[Tensor, Tensor | None]:
+        """Score and excess at points `(B, d)` of the noise of all models' conditions."""
         factor = row(self.minus_inverse_sigma, i)
         if self.models > 1:
             noise = noise.view(self.models, -1, *x.shape).mean(0)
         score = combine(noise, self.exponents) * factor
-        return score, excess(noise, self.exponents) * factor.square() if want_spread else None
+        return score, excess(noise, self.exponents) * factor.square() if want_excess else None
 
     def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
         """Go on without a shortcut that is not the network, and without any where a score is not finite."""
         if alarmed:
             return self._without_shortcuts()
         flat, (*shortcuts, exact) = x.reshape(-1, x.shape[-1]).float(), self.evaluators
-        compose = partial(self._compose, i=i, want_spread=True)
+        compose = partial(self._compose, i=i, want_excess=True)
         kept = next((k for k, way in enumerate(shortcuts) if way.trusts(flat, i, exact, compose)), len(shortcuts))
         return self._with(self.evaluators[kept:]) if kept else self
 

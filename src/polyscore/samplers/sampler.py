@@ -138,7 +138,7 @@ class Sampler(Checked):
         """Say why `q` cannot be sampled this way, where it cannot."""
 
     def prepare(self, q: Composition, times: Tensor, like: Tensor) -> Field:
-        """Return what gives score and spread at the grid's times, `(steps + 1,)`."""
+        """Return what gives score and excess at the grid's times, `(steps + 1,)`."""
         return prepare(q, times, like)
 
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:
