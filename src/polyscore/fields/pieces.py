@@ -31,10 +31,8 @@ class InPieces(Field):
             return self.whole(x, i, want_excess)
         answers = [self.whole(piece[None], i, want_excess) for piece in x.flatten(0, 1).split(self.most)]
         scores, excesses = zip(*answers, strict=True)
-        excess = (
-            torch.cat([part for part in excesses if part is not None], 1).view(x.shape[:2]) if want_excess else None
-        )
-        return torch.cat(scores, 1).view_as(x), excess
+        value = torch.cat([part for part in excesses if part is not None], 1).view(x.shape[:2]) if want_excess else None
+        return torch.cat(scores, 1).view_as(x), value
 
     def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
         """Look at one piece: shortcuts are chosen by its size."""
