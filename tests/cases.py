@@ -158,7 +158,7 @@ def closed_form(q: ps.Composition) -> tuple[np.ndarray, np.ndarray, float]:
     return cov @ shift, cov, log_z
 
 
-def naive_spread(scores: Tensor, exponents: list[float]) -> Tensor:
+def naive_excess(scores: Tensor, exponents: list[float]) -> Tensor:
     """|S|^2 - sum w |s|^2 to the letter, in float64; scores (A, ..., d)."""
     scores = scores.double()
     composed = sum(w * s for w, s in zip(exponents, scores, strict=True))

@@ -120,11 +120,14 @@ _LEAVE = "Correct it, or leave it out."
 
 @dataclass(frozen=True)
 class Checked:
-    """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain."""
+    """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain.
+
+    What `__init__` does not take is a class's own value, and is not checked; its domain is for subclasses that open it.
+    """
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            domain = _domain(type(self), field.name)
+            domain = _domain(type(self), field.name) if field.init else None
             if domain is not None:
                 value = getattr(self, field.name)
                 remedy = _near(value, domain) or domain.remedy or ("" if _required(field) else _LEAVE)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import polyscore as ps
 from cases import compose, gaussian_family, points
+from polyscore.algebra import composition
+from polyscore.distributions.components import components_of
 from polyscore.errors import CompositionError, ExpressionError, PolyscoreError
 
 P = gaussian_family(3)
@@ -371,3 +373,16 @@ def test_what_is_known_of_a_composition_is_what_is_known_of_every_factor(one, ot
     if not expected[2]:
         with pytest.raises(CompositionError, match=r"must (be of Gaussians|have a density|have a closed form)"):
             q.require_mixtures("a thing")
+
+
+def test_mixtures_are_found_once_a_composition(monkeypatch):
+    members = {name: ps.Gaussian(cov=[1.0, 2.0]) for name in ("a", "b")}
+    p, looked = ps.Family(members), []
+    monkeypatch.setattr(composition, "components_of", lambda factor: looked.append(factor) or components_of(factor))
+    q = p["a"] * p["b"]
+    ps.FeynmanKac(2, 4).sample(q, 3)
+    q.validity()
+    assert looked == [members["a"], members["b"]]
+    other = q / p["b"]  # another composition, with factors of its own
+    assert (len(q.mixtures), len(other.mixtures)) == (2, 1)
+    assert other == p["a"] and copy.copy(other).mixtures == other.mixtures

@@ -110,7 +110,7 @@ def test_a_field_of_ones_own_is_what_moves_and_weighs():
 
 @dataclass(frozen=True, repr=False)
 class Picky(Sampler):
-    least: float = setting(0.5, replace(ps.FeynmanKac.__dataclass_fields__["threshold"].metadata["domain"]))
+    least: float = setting(0.5, replace(Sampler.__dataclass_fields__["threshold"].metadata["domain"]))
 
     def check(self, q):
         if q.total < self.least:
@@ -167,3 +167,38 @@ def test_what_is_asked_before_a_run_is_asked_once(monkeypatch):
     monkeypatch.setattr(ps.Composition, "validity", lambda self, t=0.0: asked.append(t) or validity(self, t))
     ps.FeynmanKac(4, 20).sample(Q, 10)
     assert asked == [0.0]
+
+
+@dataclass(frozen=True, repr=False)
+class Opened(Sampler):
+    """Opens what the base class holds fixed, by defaults alone."""
+
+    particles: int = 8
+    resampling: str | None = "systematic"
+    clip: float | None = None
+    threshold: float = 1.0
+    window: tuple[float, float] | None = None
+    ancestry: bool = False
+    quadrature: str = "noise"
+    order: int = 1
+
+
+BAD = [
+    ("particles", 0), ("particles", -3), ("particles", 2.5), ("particles", True), ("clip", 0.0), ("clip", "low"),
+    ("resampling", 3), ("threshold", 1.5), ("threshold", math.nan), ("window", (0.7, 0.2)), ("window", 0.5),
+    ("ancestry", 1), ("quadrature", 4), ("order", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_field_that_a_subclass_opens_keeps_the_domain_of_its_base(name, value):
+    with pytest.raises(ArgumentError, match=rf"^{name} must be .*; got "):
+        Opened(**{name: value})
+
+
+def test_an_opened_sampler_is_the_one_that_opens_the_same():
+    runs = [kind(particles=6, steps=10).sample(Q, 5, seed=1) for kind in (Opened, ps.FeynmanKac)]
+    assert torch.equal(runs[0].particles, runs[1].particles)
+    assert Opened(window=[0, 1]).window == (0.0, 1.0) and not Opened(resampling=None).weighted
+    with pytest.raises(ArgumentError, match="resampling must be a registered name or a Resampler; got None"):
+        ps.FeynmanKac(resampling=None)

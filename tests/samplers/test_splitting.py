@@ -121,7 +121,7 @@ def test_networks_are_split_too_and_tables_are_chosen_by_the_piece():
     x = torch.randn(5, 4, 2, generator=torch.Generator().manual_seed(0))
     for whole, part in zip(field(x, 2), pieces(x, 2), strict=True):
         torch.testing.assert_close(whole, part)
-    assert pieces(x, 2, want_spread=False)[1] is None
+    assert pieces(x, 2, want_excess=False)[1] is None
     assert pieces.mend(x, 2, False) is pieces and pieces.arithmetic(20) == field.arithmetic(7)
     assert chunks.in_pieces(pieces, None) is field and chunks.in_pieces(pieces, 3).whole is field
 

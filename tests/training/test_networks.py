@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import polyscore as ps
-from cases import F64, SCHEDULES, naive_spread, time_grid
+from cases import F64, SCHEDULES, naive_excess, time_grid
 from polyscore.devices import matmul_precision
 from polyscore.errors import PolyscoreError
 from polyscore.fields import NetworkField, ScoreField, prepare
@@ -186,18 +186,18 @@ def test_the_field_is_the_familys_scores_composed(shared, exponents, schedule):
     assert isinstance(prepare(reference, times, x), ScoreField)
     for i in (0, 1, 13, 29, 39, 40):
         scores = reference.family.scores(x, times[i].float(), reference.conditions)
-        score, spread = field(x, i)
+        score, excess = field(x, i)
         size = scores.abs().max().item()
         composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
         torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
-        expected = naive_spread(scores, list(exponents.values()))
-        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
-        alone, nothing = field(x, i, want_spread=False)
+        expected = naive_excess(scores, list(exponents.values()))
+        torch.testing.assert_close(excess.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+        alone, nothing = field(x, i, want_excess=False)
         assert nothing is None
         assert torch.equal(alone, score)
-        by_index, spread_by_index = field(x, torch.tensor([i]))
+        by_index, excess_by_index = field(x, torch.tensor([i]))
         assert torch.equal(by_index, score)
-        assert torch.equal(spread_by_index, spread)
+        assert torch.equal(excess_by_index, excess)
 
 
 @shared_and_separate
@@ -217,11 +217,11 @@ def test_an_ensembles_field_is_the_mean_of_its_models(shared, exponents):
     for i in (0, 13, 40):
         scores = reference.family.scores(x, times[i].float(), reference.conditions)
         size = scores.abs().max().item()
-        score, spread = field(x, i)
+        score, excess = field(x, i)
         composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
         torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
-        expected = naive_spread(scores, list(exponents.values()))
-        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+        expected = naive_excess(scores, list(exponents.values()))
+        torch.testing.assert_close(excess.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
 
 
 def test_ensembles_that_cannot_be_one_network_are_asked_one_by_one():

@@ -228,11 +228,13 @@ def test_a_stray_swarm_does_not_hide_a_bad_table(monkeypatch, size):
     """Its own noise is huge, and may not stand for what the others lose."""
     monkeypatch.setattr(plane, "SIDE", 8)
     q = _precise(composition(), "table")
-    plan = make_plan(q, ps.Denoise(steps=10), 0, torch.empty(0))
+    field = make_plan(q, ps.Denoise(steps=10), 0, torch.empty(0)).field
+    monkeypatch.setattr(plane, "WORTHWHILE", 20_000)
     with torch.no_grad():
-        assert plan.field._table_error(strays(20_000, size), 9) > 5e-3
+        assert field.mend(strays(20_000, size), 9, alarmed=False).arithmetic(20_000) == "float32"
+        assert field.mend(strays(19_999, size), 9, alarmed=False) is field  # no table, no doubt
         monkeypatch.setattr(plane, "SIDE", 256)
-        assert plan.field._table_error(strays(20_000, size), 9) < 5e-3
+        assert field.mend(strays(20_000, size), 9, alarmed=False) is field
 
 
 def test_a_table_serves_ensembles(small_tables):

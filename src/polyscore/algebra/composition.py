@@ -14,6 +14,7 @@ that in x less log prod scale, and the residual, a rate, the same number. Sample
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -178,7 +179,7 @@ class Composition:
         """Whether every factor's noised density is known too."""
         return all(isinstance(factor, Density) for factor in self.factors)
 
-    @property
+    @cached_property
     def mixtures(self) -> list[Components] | None:
         """The Gaussian components of every factor, or None where one is no Gaussian mixture."""
         found = [components for factor in self.factors if (components := components_of(factor)) is not None]
@@ -218,13 +219,15 @@ class Composition:
 
     def require_mixtures(self, subject: str) -> list[Components]:
         """Return `mixtures`, or say which factor is none."""
+        if self.mixtures is not None:
+            return self.mixtures
         for name in self.exponents:
             if components_of(self.density(name)) is None:
                 raise CompositionError(
                     f"{subject} must be of Gaussians or mixtures of them; got condition {name!r}, a "
                     f"{type(self.density(name)).__name__}."
                 )
-        return self.mixtures or []
+        return []
 
     def validity(self, t: float = 0.0) -> Validity:
         """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""

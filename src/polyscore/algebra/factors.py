@@ -15,8 +15,8 @@ from polyscore.distributions import Density, Distribution
 from polyscore.distributions.components import components_of
 from polyscore.distributions.distribution import Scale
 from polyscore.distributions.inputs import as_float64, eigen
-from polyscore.errors import PolyscoreError, require
-from polyscore.models.learned import ModelError
+from polyscore.errors import require
+from polyscore.models.learned import ModelError, asking
 
 
 def log_prob(name: str, density: Density, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
@@ -24,15 +24,9 @@ def log_prob(name: str, density: Density, x: Tensor, alpha: Scale, sigma: Scale)
     if components_of(density) is not None:
         return density.log_prob(x, alpha, sigma)
     method = f"{type(density).__name__}.log_prob"
-    try:
+    with asking(lambda got: f"condition {name!r} must have a log-density at x {tuple(x.shape)} {x.dtype}; got {got}. "
+                            f"Mend {method}; outside of its support it returns -inf."):  # fmt: skip
         value = density.log_prob(x, alpha, sigma)
-    except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"condition {name!r} must have a log-density at x {tuple(x.shape)} {x.dtype}; got {type(error).__name__}: "
-            f"{str(error)[:500]}. Mend {method}; outside of its support it returns -inf."
-        ) from error
     batch = x.shape[: x.ndim - len(density.event)]
     if not isinstance(value, Tensor) or value.shape != batch:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

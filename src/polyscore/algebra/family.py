@@ -16,7 +16,6 @@ from polyscore.distributions import Distribution
 from polyscore.errors import (
     ArgumentError,
     CompositionError,
-    PolyscoreError,
     ScoreError,
     UnknownConditionError,
     check_conditions,
@@ -26,7 +25,7 @@ from polyscore.errors import (
 from polyscore.models.checkpoints import checkpoint_of, write_checkpoint
 from polyscore.models.devices import device_of, groups_of, move
 from polyscore.models.group import scores_together
-from polyscore.models.learned import ModelError
+from polyscore.models.learned import ModelError, asking
 from polyscore.models.units import Units, common_units, standard_score
 from polyscore.schedules import VP, Schedule, check_consistent
 
@@ -243,22 +242,20 @@ class Family(Mapping[str, "Composition"]):
     def _answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
         """What a model answers, of the shape it should have; or an error that names the conditions."""
         who = f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"
-        try:
-            scores = ask()
-        except ModelError as error:
-            raise ModelError(f"{who}: {error}") from (error.__cause__ or error)
-        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:
-            asked = type(getattr(self.members[names[0]], "group", self.members[names[0]])).__name__
-            raise ModelError(
-                f"{who} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event {self.event}; got "
-                f"{type(error).__name__}: {str(error)[:500]}. Mend {asked}."
-            ) from error
+        with asking(lambda got: f"{who} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event "
+                                f"{self.event}; got {got}. Mend {self._asked(names[0])}."):  # fmt: skip
+            try:
+                scores = ask()
+            except ModelError as error:
+                raise ModelError(f"{who}: {error}") from (error.__cause__ or error)
         if not isinstance(scores, Tensor) or tuple(scores.shape) != tuple(shape):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ModelError(f"the score of {who} must be like x, {tuple(shape)}; got {got}.")
         return scores
+
+    def _asked(self, name: str) -> str:
+        """The kind of what answers for a condition: the model that it shares, or its own."""
+        return type(getattr(self.members[name], "group", self.members[name])).__name__
 
     def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
         """Raise `ScoreError` naming the first condition whose score at standardised (x, t) is not finite."""

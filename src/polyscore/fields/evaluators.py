@@ -1,13 +1,16 @@
-"""Ways to evaluate a network at the times of a grid, quickest first; each stands by itself and could go.
+"""Ways to evaluate a network at the times of a grid, quickest first; each but the last stands by itself and could go.
 
-`ladder` asks every way whether it serves; the last one always does, and is the oracle of the others. A run begins at
-the top, and steps down where a shortcut fails it. To add a way, or to take one out, is one entry of `EVALUATORS`.
+`ladder` asks every way whether it serves. The last, float32, stays: it is the oracle of the others, and what a run ends
+with. A run begins at the top, and steps down where a shortcut fails it or does not trust itself. To add a way, or to
+take one out, is one entry of `EVALUATORS`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +21,13 @@ from polyscore.fields.field import row
 from polyscore.nn import Perceptron, ScoreNetwork
 from polyscore.nn.fast import Kernels, plane
 from polyscore.nn.network import At
+
+# Score and excess of the noise at some points.
+Compose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+
+# A table is given up where scores or excesses by it are off by more than this, point by point in the quadratic mean:
+# fp16 products, within 1e-3 of the noise, may move excesses by more.
+_TABLE_ERROR = 5e-3
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,11 @@ class Evaluator(ABC):
 
     Attributes:
         arithmetic: what a run says of it; of ways with one arithmetic the first that serves is taken.
+        shortcut: whether another way stands below it, to step down to.
     """
 
     arithmetic: ClassVar[str]
+    shortcut: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, case: Case, below: Evaluator | None) -> None:
@@ -75,11 +87,20 @@ class Evaluator(ABC):
         """Return the arithmetic of a chunk of so many particles."""
         return self.arithmetic
 
+    def trusts(self, x: Tensor, i: int, exact: Evaluator, compose: Compose) -> bool:
+        """Whether it is right at particles `(B, d)`, asked now and then; `exact` is the way at the bottom."""
+        return True
+
+    @staticmethod
+    def numbers_per_row(case: Case) -> int:
+        """Return how many numbers it holds for every particle and condition, but for what it returns."""
+        return case.network.numbers_per_row
+
 
 class Float32(Evaluator):
     """In float32."""
 
-    arithmetic = "float32"
+    arithmetic, shortcut = "float32", False
     products = "highest"
 
     def __init__(self, case: Case, below: Evaluator | None) -> None:
@@ -87,8 +108,8 @@ class Float32(Evaluator):
 
     @staticmethod
     def serves(case: Case) -> bool:
-        """Serve every case that does not ask for less."""
-        return not TF32.serves(case)
+        """Serve every case."""
+        return True
 
     def at(self, i: int | Tensor) -> At:
         """All that the network needs of one time."""
@@ -116,7 +137,7 @@ class TF32(Float32):
 class EagerHalf(Float32):
     """fp16 products with float32 sums, by PyTorch."""
 
-    arithmetic = "fp16"
+    arithmetic, shortcut = "fp16", True
 
     @staticmethod
     def serves(case: Case) -> bool:
@@ -129,61 +150,42 @@ class EagerHalf(Float32):
 
 
 class Fused(Evaluator):
-    """A perceptron in fp16, laid out for kernels of its own."""
+    """A perceptron in fp16, laid out for kernels of its own: those of a module of `polyscore.nn.fast`."""
 
     arithmetic = "fp16"
+    module: ClassVar[str]
+    layout: ClassVar[str]
+    by_triton: ClassVar[bool] = False
 
     def __init__(self, case: Case, below: Evaluator | None) -> None:
-        self.kernels = self.laid_out(case.network)
+        self.kernels: Kernels = getattr(self._module(), self.layout)(case.network)
         self.half_offsets = self.kernels.half_offsets(*case.network.embed(case.times.to(case.device)))
 
-    @staticmethod
-    @abstractmethod
-    def laid_out(network: Any) -> Kernels:
-        """Return the network as the kernels want it."""
+    @classmethod
+    def serves(cls, case: Case) -> bool:
+        """Serve the perceptrons that the kernels support; they are imported only where there is a GPU."""
+        if case.perceptron is None or (cls.by_triton and not has_triton()):
+            return False
+        return bool(cls._module().supports(case.perceptron, case.device))
+
+    @classmethod
+    def _module(cls) -> Any:
+        return import_module(f"polyscore.nn.fast.{cls.module}")
 
     def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
         return self.kernels.noise(x, row(self.half_offsets, i))
 
 
 class LayeredKernels(Fused):
-    """One kernel a layer, by Triton."""
+    """One kernel a layer, by Triton: SiLU and widths of whole tiles, on a Hopper or newer."""
 
-    @staticmethod
-    def serves(case: Case) -> bool:
-        """Serve SiLU and widths of whole tiles, on a Hopper or newer."""
-        if case.perceptron is None or not has_triton():
-            return False
-        from polyscore.nn.fast import layered
-
-        return layered.supports(case.perceptron, case.device)
-
-    @staticmethod
-    def laid_out(network: Any) -> Kernels:
-        """Return the network as the kernels want it."""
-        from polyscore.nn.fast.layered import FusedNetwork
-
-        return FusedNetwork(network)
+    module, layout, by_triton = "layered", "FusedNetwork", True
 
 
 class OneKernel(Fused):
-    """One kernel for all layers."""
+    """One kernel for all layers: width 512 on a Hopper."""
 
-    @staticmethod
-    def serves(case: Case) -> bool:
-        """Serve width 512 on a Hopper."""
-        if case.perceptron is None:
-            return False
-        from polyscore.nn.fast import hopper
-
-        return hopper.supports(case.perceptron, case.device)
-
-    @staticmethod
-    def laid_out(network: Any) -> Kernels:
-        """Return the network as the kernel wants it."""
-        from polyscore.nn.fast.hopper import HopperNetwork
-
-        return HopperNetwork(network)
+    module, layout = "hopper", "HopperNetwork"
 
 
 class ByTable(Evaluator):
@@ -209,6 +211,28 @@ class ByTable(Evaluator):
         """Return "table" for those that are interpolated."""
         return self.arithmetic if particles >= plane.WORTHWHILE else self.below.says(particles)
 
+    def trusts(self, x: Tensor, i: int, exact: Evaluator, compose: Compose) -> bool:
+        """Whether the table is the network, where there is one: in float32, rounding to fp16 is another matter."""
+        if len(x) < plane.WORTHWHILE:
+            return True
+        points, nodes = plane.some(x), plane.Nodes.around(x)
+        read = plane.interpolate(exact(nodes.points(), i), nodes, points)
+        by_table, direct = (compose(noise, points) for noise in (read, exact(points, i)))
+        # An error that is no number is the alarm's matter, not the table's.
+        errors = [_relative(a, b) for a, b in zip(by_table, direct, strict=True) if a is not None and b is not None]
+        return not max(errors) > _TABLE_ERROR
+
+    @staticmethod
+    def numbers_per_row(case: Case) -> int:
+        """Return none on a CPU, where nodes go piece by piece."""
+        return case.network.numbers_per_row if case.on_gpu else 0
+
+
+def _relative(values: Tensor, exact: Tensor) -> float:
+    """Quadratic mean over points of error over size; sizes below the median count as the median."""
+    error, size = (part.reshape(len(exact), -1).norm(dim=1) for part in (values - exact, exact))
+    return (error / size.clamp_min(size.median())).square().mean().sqrt().item()
+
 
 EVALUATORS: tuple[type[Evaluator], ...] = (ByTable, OneKernel, LayeredKernels, EagerHalf, TF32, Float32)
 
@@ -219,6 +243,8 @@ def ladder(case: Case) -> tuple[Evaluator, ...]:
     for kind in EVALUATORS:
         if kind.arithmetic not in chosen and kind.serves(case):
             chosen[kind.arithmetic] = kind
+            if not kind.shortcut:
+                break
     found: tuple[Evaluator, ...] = ()
     for kind in reversed(chosen.values()):
         found = (kind(case, found[0] if found else None), *found)

@@ -42,7 +42,7 @@ class MixtureField(Field):
             self.slopes.append(slope.to(like))
             self.offsets.append(offset[..., None].to(like))
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         columns = x.reshape(-1, x.shape[-1]).T
         columns = columns.contiguous() if self.centre is None else columns - row(self.centre, i)
         centres = [
@@ -55,7 +55,7 @@ class MixtureField(Field):
         for w, difference in zip(self.exponents, differences, strict=False):
             combined.add_(difference, alpha=w)
         score = torch.add(combined, reference, alpha=self.total).T.reshape(x.shape)
-        if not want_spread:
+        if not want_excess:
             return score, None
         value = combined.square().sum(0)
         for w, difference in zip(self.exponents, differences, strict=False):

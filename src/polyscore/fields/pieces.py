@@ -25,14 +25,14 @@ class InPieces(Field):
         self.closed_form, self.graphable = whole.closed_form, whole.graphable
         self.numbers_per_particle = whole.numbers_per_particle
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Return score and spread of x `(N, K, *event)`."""
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Return score and excess of x `(N, K, *event)`."""
         if x.shape[:2].numel() <= self.most:
-            return self.whole(x, i, want_spread)
-        answers = [self.whole(piece[None], i, want_spread) for piece in x.flatten(0, 1).split(self.most)]
-        scores, spreads = zip(*answers, strict=True)
-        spread = torch.cat([part for part in spreads if part is not None], 1).view(x.shape[:2]) if want_spread else None
-        return torch.cat(scores, 1).view_as(x), spread
+            return self.whole(x, i, want_excess)
+        answers = [self.whole(piece[None], i, want_excess) for piece in x.flatten(0, 1).split(self.most)]
+        scores, excesses = zip(*answers, strict=True)
+        value = torch.cat([part for part in excesses if part is not None], 1).view(x.shape[:2]) if want_excess else None
+        return torch.cat(scores, 1).view_as(x), value
 
     def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
         """Look at one piece: shortcuts are chosen by its size."""

@@ -1,11 +1,11 @@
-"""A composition prepared for a grid of times: `field(x, i) -> (S, spread)`.
+"""A composition prepared for a grid of times: `field(x, i) -> (S, excess)`.
 
 A sampler visits the same few hundred times for every particle, so what depends on time alone is computed once, in
 float64. Gaussians become one affine map and one quadratic form a step, whatever the number of conditions:
 
     S = c - P x,     |S|^2 - sum w |s_a|^2 = x'Q x - 2 l'x + k.
 
-Mixtures that share a covariance need one matrix of component logits. Everything else asks its family. `spread` is
+Mixtures that share a covariance need one matrix of component logits. Everything else asks its family. `excess` is
 |S|^2 - sum_a w_a |s_a|^2, the part of the residual that needs the single scores.
 """
 

@@ -29,9 +29,9 @@ class ScoreField(Field):
         self.times = times.to(like)
         self.exponents = list(q.exponents.values())
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         scores = self.q.family.standard_scores(x, row(self.times, i), self.q.conditions)
-        value = excess(scores, self.exponents, len(self.q.event)) if want_spread else None
+        value = excess(scores, self.exponents, len(self.q.event)) if want_excess else None
         return combine(scores, self.exponents), value
 
     def arithmetic(self, particles: int) -> str:

@@ -130,8 +130,8 @@ def _check_schedule(schedule: Schedule) -> None:
         known = False
     if not known:
         raise FileError(
-            f"a model's schedule must be one of polyscore's own to be saved; got {schedule}. "
-            "Keep its networks' weights yourself, and build the family again with ps.Learned."
+            f"a model's schedule must be registered to be saved; got {schedule}. "
+            "Register it: @polyscore.schedules.SCHEDULES.register(name)."
         )
 
 

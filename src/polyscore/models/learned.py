@@ -15,7 +15,8 @@ and score = -eps / sigma.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,21 @@ PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
 
 class ModelError(CompositionError):
     """A model that fails or answers in another shape; its own exception, if any, is the cause."""
+
+
+@contextmanager
+def asking(message: Callable[[str], str]) -> Iterator[None]:
+    """Turn what a model raises into a `ModelError`; errors of ours and of memory pass.
+
+    Args:
+        message: what to say, given the kind and the words of what was raised.
+    """
+    try:
+        yield
+    except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(message(f"{type(error).__name__}: {str(error)[:500]}")) from error
 
 
 def to_score(
@@ -105,15 +121,9 @@ class Learned:
         own = _dtype(self.model, flat.dtype)
         points, when = flat.to(own), moment.to(own) if moment.is_floating_point() else moment
         passed = f"x {tuple(points.shape)} {points.dtype} and t {tuple(when.shape)} {when.dtype} on {points.device}"
-        try:
+        with asking(lambda got: f"a model must take {passed}, points of event {self.event}; got {got}. "
+                                "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
             value = self.model(points, when)
-        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:
-            raise ModelError(
-                f"a model must take {passed}, points of event {self.event}; got {type(error).__name__}: "
-                f"{str(error)[:500]}. Check event=, or wrap it: lambda x, t: model(...)."
-            ) from error
         if not isinstance(value, Tensor):
             raise ModelError(
                 f"a model must return a tensor; got {type(value).__name__} for {passed}. "

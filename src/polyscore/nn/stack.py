@@ -212,7 +212,8 @@ def _check_tensors(pattern: Mapping[str, Tensor], tensors: Mapping[str, Tensor])
 def uniform_start(seeds: Sequence[int], shape: Sequence[int], fan_in: int, *purpose: object) -> Tensor:
     """Return weights `(G, *shape)` uniform on +-1/sqrt(fan_in), PyTorch's own start of a linear layer.
 
-    A network's start depends on its own seed and the purpose alone; drawn on the CPU so that devices agree.
+    A plain tensor, to be wrapped: `self.weight = nn.Parameter(uniform_start(...))`. A network's start depends on its
+    own seed and the purpose alone; drawn on the CPU so that devices agree.
     """
     sources = [generator(seed, "init", *purpose) for seed in seeds]
     draws = [torch.rand(*shape, generator=source, dtype=torch.float32) for source in sources]
@@ -223,11 +224,12 @@ def uniform_start(seeds: Sequence[int], shape: Sequence[int], fan_in: int, *purp
 def check_stack(stack: Stack, networks: int) -> None:
     """Check that every tensor has the axes it must have; a kind from outside may have forgotten one."""
     tensors = stack.state_dict()
-    require(tensors, "a stack of networks", "have parameters", "none", "Add them in __init__.")
+    require(tensors, "a stack of networks", "have parameters", "none",
+            "Add them in __init__: self.weight = nn.Parameter(uniform_start(...)).")  # fmt: skip
     for name, tensor in tensors.items():
         good = tensor.ndim >= 1 and len(tensor) == networks and tensor.is_floating_point()
         require(good, f"the tensor {name!r} of {type(stack).__name__}", f"have {networks} rows of floats, one a seed",
-                f"{tensor.dtype} of shape {tuple(tensor.shape)}", "Use uniform_start.")  # fmt: skip
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}", "Use nn.Parameter(uniform_start(...)).")  # fmt: skip
     count = stack.architecture.conditions
     for name in stack.per_condition:
         shape = tuple(tensors[name].shape) if name in tensors else None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from polyscore.algebra import Composition
 from polyscore.errors import require
 from polyscore.samplers.sampler import Sampler
-from polyscore.schema import Domain, setting
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,7 +18,7 @@ class Denoise(Sampler):
         steps, churn, move, grid, integrator, start, kernels: as in `Sampler`.
     """
 
-    order: int = setting(1, Domain("be 1 or 2", lambda value: value in (1, 2)))
+    order: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

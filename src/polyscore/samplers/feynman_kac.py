@@ -7,30 +7,13 @@ error of adding scores falls with K instead of staying; the mean weight estimate
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from polyscore.errors import is_number
 from polyscore.samplers.moves import Flipped
-from polyscore.samplers.parts import by_name
-from polyscore.samplers.quadratures import QUADRATURES
-from polyscore.samplers.sampler import Sampler
-from polyscore.schema import Domain, count, flag, number, optional, setting
-from polyscore.smc import SCHEMES, Resampler
-
-_RESAMPLING = by_name(SCHEMES, "a Resampler", lambda value: isinstance(value, Resampler))
-_QUADRATURE = by_name(QUADRATURES, "a function (schedule, grid, extent) -> Quadrature")
-
-
-def _is_window(window: Any) -> bool:
-    """Whether it is (low, high) within [0, 1]."""
-    if not isinstance(window, tuple | list) or len(window) != 2 or not all(map(is_number, window)):
-        return False
-    return bool(0 <= window[0] < window[1] <= 1)
-
-
-_SHARE = replace(number(0, 1), rule="be a share of K in [0, 1]")
-_WINDOW = Domain("be (low, high) with 0 <= low < high <= 1", _is_window, lambda window: tuple(map(float, window)))
+from polyscore.samplers.sampler import RESAMPLING, Sampler
+from polyscore.schema import setting
+from polyscore.smc import Resampler
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,13 +33,13 @@ class FeynmanKac(Sampler):
         move, grid, integrator, start, kernels: as in `Sampler`.
     """
 
-    particles: int = setting(16, count())
-    clip: float | None = setting(None, optional(number(0, 1e30, ends=False)))
-    resampling: str | Resampler | None = setting("systematic", _RESAMPLING)
-    threshold: float = setting(1.0, _SHARE)
-    window: tuple[float, float] | None = setting(None, optional(_WINDOW))
-    ancestry: bool = setting(False, flag())
-    quadrature: str | Callable[..., Any] = setting("noise", _QUADRATURE)
+    particles: int = 16
+    clip: float | None = None
+    resampling: str | Resampler | None = setting("systematic", RESAMPLING)
+    threshold: float = 1.0
+    window: tuple[float, float] | None = None
+    ancestry: bool = False
+    quadrature: str | Callable[..., Any] = "noise"
 
     @classmethod
     def published(cls, particles: int = 16, steps: int = 500, clip: float | None = 15.0) -> FeynmanKac:

@@ -1,9 +1,9 @@
 """How particles move and what their log-weights gain: tables of scalars, one row a step.
 
 With z standard normal, S the composed score, X = of_x * x + of_score * S the composed clean point, X_ that of the step
-before, and `spread` = |S|^2 - sum w |s_a|^2, every move here reads
+before, and `excess` = |S|^2 - sum w |s_a|^2, every move here reads
 
-    x' = keep * x + pull * S + back * X_ + noise * z,        g = constant + along * <x, S> + across * spread.
+    x' = keep * x + pull * S + back * X_ + noise * z,        g = constant + along * <x, S> + across * excess.
 
 `Balanced` is the rule of this library, b = -W u + (eta^2 + nu^2) S / 2 with nu = churn * eta; `Unbalanced` has
 b = -u + ..., which needs a divergence term (constant in x) and degenerates for W > 1; `Flipped` is `Unbalanced` with
@@ -81,14 +81,14 @@ class Balanced(Move):
         return total
 
     def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
-        """g = (1 - W) <u, S> + (eta^2 / 2) spread."""
+        """g = (1 - W) <u, S> + (eta^2 / 2) excess."""
         drift = schedule.drift(times)
         return Rates(torch.zeros_like(times), (1 - total) * drift, 0.5 * schedule.diffusion(times) ** 2)
 
 
 @dataclass(frozen=True)
 class Unbalanced(Move):
-    """b = -u + (eta^2 + nu^2) S / 2, with g = (W - 1) div u + (eta^2 / 2) spread."""
+    """b = -u + (eta^2 + nu^2) S / 2, with g = (W - 1) div u + (eta^2 / 2) excess."""
 
     def linear(self, total: float) -> float:
         """1 whatever W is."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import require
+from polyscore.errors import is_number, require
 from polyscore.fields import Field, prepare
 from polyscore.notices import recording
 from polyscore.progress import reporting
@@ -31,16 +31,30 @@ from polyscore.samplers.kernels import KERNELS, Kernel
 from polyscore.samplers.moves import MOVES, Balanced, Move
 from polyscore.samplers.parts import by_name, by_value, several
 from polyscore.samplers.plan import Plan
+from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.starts import STARTS
 from polyscore.samplers.step import State
-from polyscore.schema import Checked, count, number, setting
-from polyscore.smc import Resampler, resampler
+from polyscore.schema import Checked, Domain, count, flag, number, optional, setting
+from polyscore.smc import SCHEMES, Resampler, resampler
 
 _CHURN = dataclasses.replace(number(0, 100), remedy="1 is the SDE, 0 the ODE.")
 _GRID = by_name(GRIDS, "a function (schedule, steps, extent) -> TimeGrid")
 _INTEGRATOR = by_name(INTEGRATORS, "a function (schedule, grid, W, churn, move) -> Steps")
 _START = by_name(STARTS, "a function (composition, move, first time, seed) -> Start")
+_QUADRATURE = by_name(QUADRATURES, "a function (schedule, grid, extent) -> Quadrature")
+_SHARE = dataclasses.replace(number(0, 1), rule="be a share of K in [0, 1]")
+RESAMPLING = by_name(SCHEMES, "a Resampler", lambda value: isinstance(value, Resampler))
+
+
+def _is_window(window: Any) -> bool:
+    """Whether it is (low, high) within [0, 1]."""
+    if not isinstance(window, tuple | list) or len(window) != 2 or not all(map(is_number, window)):
+        return False
+    return bool(0 <= window[0] < window[1] <= 1)
+
+
+_WINDOW = Domain("be (low, high) with 0 <= low < high <= 1", _is_window, lambda window: tuple(map(float, window)))
 
 
 class Draw(NamedTuple):
@@ -50,9 +64,9 @@ class Draw(NamedTuple):
     normal: bool = True
 
 
-def fixed(value: Any) -> Any:
-    """A field that is no option of this sampler."""
-    return dataclasses.field(default=value, init=False)
+def fixed(value: Any, domain: Domain) -> Any:
+    """A field that is no option of this sampler; a subclass that opens it by another default has its domain."""
+    return dataclasses.field(default=value, init=False, metadata={"domain": domain})
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,22 +86,22 @@ class Sampler(Checked):
 
     Every part is a registered name or an object of one's own. What only some samplers have stands here with the value
     that it has in all others: `particles` K, `clip`, `order`, `resampling` (None: no weights), `threshold`, `window`,
-    `ancestry`, `quadrature`.
+    `ancestry`, `quadrature`. A subclass opens one by `particles: int = 8`.
     """
 
-    particles: int = fixed(1)
+    particles: int = fixed(1, count())
     steps: int = setting(100, count())
-    clip: float | None = fixed(None)
+    clip: float | None = fixed(None, optional(number(0, 1e30, ends=False)))
     churn: float = setting(1.0, _CHURN)
-    order: int = fixed(1)
-    resampling: str | Resampler | None = fixed(None)
-    threshold: float = fixed(1.0)
-    window: tuple[float, float] | None = fixed(None)
+    order: int = fixed(1, Domain("be 1 or 2", lambda value: value in (1, 2)))
+    resampling: str | Resampler | None = fixed(None, optional(RESAMPLING))
+    threshold: float = fixed(1.0, _SHARE)
+    window: tuple[float, float] | None = fixed(None, optional(_WINDOW))
     move: Move = setting(Balanced(), by_value(MOVES, Move))
-    ancestry: bool = fixed(False)
+    ancestry: bool = fixed(False, flag())
     grid: str | Callable[..., Any] = setting("snr", _GRID)
     integrator: str | Callable[..., Any] = setting("multistep", _INTEGRATOR)
-    quadrature: str | Callable[..., Any] = fixed("noise")
+    quadrature: str | Callable[..., Any] = fixed("noise", _QUADRATURE)
     start: str | Callable[..., Any] = setting("matched", _START)
     kernels: tuple[Kernel, ...] = setting((), several(by_value(KERNELS, Kernel)))
 
@@ -125,7 +139,7 @@ class Sampler(Checked):
         """Say why `q` cannot be sampled this way, where it cannot."""
 
     def prepare(self, q: Composition, times: Tensor, like: Tensor) -> Field:
-        """Return what gives score and spread at the grid's times, `(steps + 1,)`."""
+        """Return what gives score and excess at the grid's times, `(steps + 1,)`."""
         return prepare(q, times, like)
 
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:

@@ -111,13 +111,13 @@ def plus(a: Tensor, b: Tensor, factor: float | Tensor) -> Tensor:
 def evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
     """Return the state at x: its score, its (clipped) log-weight rate, and the alarm."""
     clip = plan.sampler.clip
-    score, spread = plan.field(x, i, want_spread=plan.scheme is not None)
+    score, excess = plan.field(x, i, want_excess=plan.scheme is not None)
     # A sum is finite exactly when all its terms are (short of overflow); 0 * inf and 0 * nan stay nan for good.
     state = replace(state, x=x, score=score, alarm=state.alarm + 0 * score.sum())
-    if spread is None:
+    if excess is None:
         return state
     now = plan.coefficients(i)
-    rate = spread * now.across
+    rate = excess * now.across
     if "along" in plan.used:
         rate = rate + now.along * (x * score).flatten(2).sum(-1)
     if "constant" in plan.used:
@@ -144,7 +144,7 @@ def _heun(plan: Plan, state: State, predicted: Tensor, i: int | Tensor) -> Tenso
     One Euler step is x + h slope: the predicted point gives the other slope.
     """
     schedule, linear = plan.q.schedule, plan.sampler.move.linear(plan.q.total)
-    score, _ = plan.field(predicted, i + 1, want_spread=False)
+    score, _ = plan.field(predicted, i + 1, want_excess=False)
     time = plan.times[int(i) + 1]
     h = plan.clock.lengths[int(i)].item()
     pull, keep = 0.5 * schedule.diffusion(time).item() ** 2, -linear * schedule.drift(time).item()

@@ -188,8 +188,8 @@ def _moments(points: Tensor, standardise: bool) -> tuple[Tensor, Tensor]:
     if not standardise:
         return shift, scale
     # The mean of equal numbers is off by rounding, which is no deviation.
-    middle, spread, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
-    good = constant | (spread.isfinite() & (spread > 0))
+    middle, deviation, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
+    good = constant | (deviation.isfinite() & (deviation > 0))
     require(good.all(), "data", "have a standard deviation in float64", f"values up to {points.abs().max().item():.3g}",
             "Change their unit.")  # fmt: skip
-    return torch.where(constant, points[0], middle), torch.where(constant, scale, spread)
+    return torch.where(constant, points[0], middle), torch.where(constant, scale, deviation)
