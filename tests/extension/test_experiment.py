@@ -19,9 +19,11 @@ from polyscore.errors import PolyscoreError
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.checks import ExperimentError
 from polyscore.experiments.driver import run as drive
+from polyscore.experiments.functions import Function
 from polyscore.experiments.jobs import pack, unpack
 from polyscore.experiments.protocol import digest
 from polyscore.experiments.records import Record
+from polyscore.experiments.sources import Called
 from polyscore.experiments.spec import load_spec, parse_spec
 from polyscore.experiments.store import Store
 
@@ -173,6 +175,34 @@ def test_sampling_takes_a_function_and_a_sampler_by_kind(folder: Path) -> None:
         assert told.exit_code == 2 and words in " ".join(told.stderr.split())
     told = polyscore("sample", "outside_module:nothing", "left", "-o", "t.npz")
     assert told.exit_code == 2 and "outside_module must have a function nothing" in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "told"),
+    [
+        ("make_family():", "raise ValueError('no data today')", "it raised ValueError: no data today."),
+        ("make_family(size):", "return size", "missing 1 required positional argument: 'size'."),
+        ("make_family():", "raise SystemExit(3)", "it raised SystemExit: 3."),
+        ("make_family():", "return ps.Gaussian([0.0], -1.0)", "it raised"),
+        ("make_family():", "return 3", "must return a Family; got int"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run", "my-spec.yaml"], ["list", "my-spec.yaml"], ["sample", "{}", "left"]])
+def test_a_function_that_fails_is_told_as_such(
+    folder: Path, command: list[str], head: str, body: str, told: str
+) -> None:
+    (folder / "outside_module.py").write_text(f"import polyscore as ps\ndef {head}\n    {body}\n")
+    (folder / "my-spec.yaml").write_text(SPEC.replace(', "outside_module:far"', ""))
+    done = polyscore(*(word.format("outside_module:make_family") for word in command))
+    shown = " ".join(done.stderr.split())
+    assert done.exit_code == 2 and "outside_module:make_family must return a Family; " in shown and told in shown
+    assert not (folder / "runs").exists()
+
+
+def test_an_interrupt_in_a_function_passes_through(folder: Path) -> None:
+    (folder / "outside_module.py").write_text("def make_family():\n    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        Called(Function.find("outside_module:make_family", str(folder))).build()
 
 
 def test_a_module_that_registers_is_imported_by_name(folder: Path) -> None:
