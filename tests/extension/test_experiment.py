@@ -82,6 +82,7 @@ def test_it_runs_stops_goes_on_and_is_reported_under_its_own_names(
 ) -> None:
     shown = polyscore("list", "my-spec.yaml")
     assert shown.exit_code == 0 and "double" in shown.stdout and "naive, corrected" in shown.stdout
+    assert "K = 1, K = 2, naive" in shown.stdout
     stopped = {"left": 3}
     whole = Store.add
 
@@ -112,12 +113,19 @@ def test_it_runs_stops_goes_on_and_is_reported_under_its_own_names(
     assert "drug A" in page and "(left * right)^0.5" in page and "SW2" in page
     with (folder / "out" / "tables.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 2 + 3 * 2 and {row["metric"] for row in rows} == {"sw2", "far", "mmd2"}
+    assert len(rows) == 2 * 2 * 2 + 3 * 2 + 2 and {row["metric"] for row in rows} == {"sw2", "far", "mmd2"}
     assert {(row["sampler"], row["particles"]) for row in rows if row["experiment"] == "middle"} == {
         ("", "1"),
         ("", "2"),
-        ("naive", ""),
+        ("naive", "1"),
     }
+    assert {row["particles"] for row in rows if row["sampler"] == "corrected"} == {"4"}
+    assert {row["std"] for row in rows if row["runs"] == "1"} == {""}
+    alone = [row for row in rows if row["expression"] in ("left", "right")]
+    assert {(row["model"], row["metric"], row["train_size"]) for row in alone} == {("separate", "mmd2", "20")}
+    for text, head in ((page, "condition</th>"), (markdown, "| condition |"), (latex, "condition &")):
+        assert "middle: each condition alone" in text and head in text
+    assert " ± – (1)" in markdown and " ± 0 (1)" not in markdown and "$ --" in latex
     assert {path.name for path in (folder / "out" / "figures").iterdir()} >= {"double-sw2.png", "double-samples.png"}
 
 
@@ -160,6 +168,12 @@ def test_the_key_holds_everything_that_changes_a_result(folder: Path) -> None:
     assert not keys() & before
     (folder / "my-spec.yaml").write_text("# a comment, and another layout\n" + SPEC.replace("runs: 2", "runs:   2"))
     assert keys() == before
+
+
+def test_what_is_not_trained_has_no_train_sizes(folder: Path) -> None:
+    (folder / "plain.yaml").write_text("families: {f: family.yaml}\nexperiments: {mine: {family: f, expression: none}}")
+    shown = polyscore("list", "plain.yaml")
+    assert shown.exit_code == 0 and "1000" not in shown.stdout and "1, 4, 16" in shown.stdout
 
 
 def test_sampling_takes_a_function_and_a_sampler_by_kind(folder: Path) -> None:
