@@ -41,6 +41,7 @@ def make_family():
     return ps.Family({"left": ps.Gaussian([-1.0, 0.0]), "right": ps.Gaussian([1.0, 0.0])})
 
 def far(samples, reference, options):
+    "Share of the samples further than 3 from 0."
     return (samples.norm(dim=-1) > 3).double().mean().item()
 """
 SPEC = """
@@ -110,6 +111,9 @@ def test_it_runs_stops_goes_on_and_is_reported_under_its_own_names(
         for word in ("double", "naive", "corrected", "far", "N = 20", "analytic", "K = 2"):
             assert word in text
         assert "published" not in text
+    assert "<dt>far</dt><dd>Share of the samples further than 3 from 0.</dd>" in page
+    for words in ("sampler naive", "sampler corrected", "samplers by name", "Denoise(steps=8"):
+        assert words in page
     assert "drug A" in page and "(left * right)^0.5" in page and "SW2" in page
     with (folder / "out" / "tables.csv").open() as file:
         rows = list(csv.DictReader(file))

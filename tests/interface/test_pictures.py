@@ -10,8 +10,12 @@ import pytest
 import torch
 
 from polyscore import plots
+from polyscore.experiments.driver import run as drive
 from polyscore.experiments.experiment import Column
 from polyscore.experiments.figures import curves
+from polyscore.experiments.report import grids
+from polyscore.experiments.spec import parse_spec
+from polyscore.experiments.store import Store
 from polyscore.experiments.tables import Entry, ResultTable
 from polyscore.paper import figures, pictures
 from polyscore.paper.tables import Compared
@@ -108,6 +112,27 @@ def test_long_titles_stay_inside(drawn: list[Any], tmp_path: Path) -> None:
     curves(tmp_path / "a.png", [table])
     curves(tmp_path / "b.png", [table, table])
     assert [texts_outside(figure) for figure in drawn] == [[], []]
+
+
+GRID = """
+families: {f: family.yaml}
+samplers: {a-sampler-with-a-rather-long-name: {kind: denoise, steps: 4}, short: {kind: denoise, steps: 5}}
+protocol: {swarms: 32, projections: 8}
+experiments:
+  mine: {family: f, expression: a, samplers: [a-sampler-with-a-rather-long-name, short], runs: 1}
+"""
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_grids_of_samples_in_any_dimension(drawn: list[Any], tmp_path: Path, dim: int) -> None:
+    (tmp_path / "family.yaml").write_text(f"conditions: {{a: {{kind: gaussian, dim: {dim}}}}}")
+    mine, store = list(parse_spec(GRID, folder=tmp_path).values()), Store(tmp_path / "store")
+    drive(mine, store, device="cpu", save_samples=True)
+    (picture,) = grids(tmp_path, mine, store)
+    assert ("Shown are x1 and x2, the first two of 5 coordinates." in picture.caption) == (dim == 5)
+    (figure,) = drawn
+    assert all(bool(axis.patches) == (dim == 1) and bool(axis.collections) == (dim > 1) for axis in figure.axes)
+    assert len(figure.axes) == 3 and texts_outside(figure) == []
 
 
 def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tmp_path: Path) -> None:

@@ -118,10 +118,13 @@ def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: lis
 
 
 def sample_grid(path: Path | str, experiment: Experiment, store: Store) -> bool:
-    """Save the grid of samples of run 0, models down and samplers across, from the store; False where it has none."""
+    """Save the grid of samples of run 0, models down and samplers across, from the store; False where it has none.
+
+    Of one dimension a histogram, of several the first two coordinates.
+    """
     places = list(itertools.product(experiment.columns, experiment.rows))
     points = {(column, row): _thumbnail(experiment, store, column, row) for column, row in places}
-    if not any(value is not None and value.shape[1] == 2 for value in points.values()):
+    if all(value is None for value in points.values()):
         return False
     example = experiment.cell(experiment.rows[0], experiment.columns[-1], 0)
     target = reference_of(example, experiment)
@@ -145,10 +148,10 @@ def _grid(
         for i, column in enumerate(table.columns):
             panels = axes[i * across : (i + 1) * across]
             for axis, row in zip(panels, table.rows, strict=False):
-                title = f"K = {row}" if isinstance(row, int) else printable(row, 24)
+                title = f"K = {row}" if isinstance(row, int) else _wrapped(row[:45], 15)
                 _panel(axis, points[column, row], plots.BLUE, reach, title if i == 0 else "")
             _panel(panels[-1], target, plots.GREEN, reach, known if i == 0 else "")
-            panels[0].set_ylabel(printable(heading(column, table), 40), parse_math=False)
+            panels[0].set_ylabel(_wrapped(heading(column, table)[:60], 20), parse_math=False)
 
 
 def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: str) -> None:
@@ -156,6 +159,7 @@ def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: 
         axis.text(0.5, 0.5, "–", transform=axis.transAxes, ha="center", va="center")
     else:
         plots.scatter_panel(axis, values, colour, reach)
-    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", xlim=(-reach, reach), ylim=(-reach, reach))
+    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", xlim=(-reach, reach))
     axis.set_title(title, parse_math=False)
-    axis.set_aspect("equal")
+    if values is None or values.shape[1] == 2:
+        axis.set(ylim=(-reach, reach), aspect="equal")
