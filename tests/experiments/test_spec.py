@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from polyscore import paper as papers
 from polyscore.errors import ArgumentError
-from polyscore.experiments.entries import SpecError
+from polyscore.experiments.entries import SpecError, networks_of
 from polyscore.experiments.experiment import quick
 from polyscore.experiments.protocol import OF_A_SPEC, Protocol
+from polyscore.nn import NETWORKS, Stack
 from polyscore.paper import PROTOCOL, SETTINGS
 from polyscore.paper.specs import dump as dump_spec
 from polyscore.paper.specs import parse as parse_spec
 from polyscore.paper.specs import parse_one as parse_experiment
 from polyscore.paper.specs import read as load_spec
+from polyscore.schema import Checked, Domain, count, setting
+
+
+@NETWORKS.register("named-by-tests")
+class Named(Stack):
+    @dataclasses.dataclass(frozen=True)
+    class Options(Checked):
+        waves: int = setting(4, count())
+        words: str = setting("", Domain("be text", lambda value: isinstance(value, str)))
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
@@ -231,3 +242,27 @@ def test_names_and_keys_are_checked(text: str, part: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(text)
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"model": "separate", "width": 16}, "separate-16"),  # as it has always been: it is part of keys
+        ({"model": "conditional", "ema": 0.999, "width": 16}, "conditional-0.999-16"),
+        (
+            {"model": "conditional", "kind": "named-by-tests", "options": {"waves": 8}},
+            "conditional-named-by-tests-waves8",
+        ),
+        ({"model": "conditional", "learning_rate": 1e20}, "conditional-1e20"),
+        ({"model": "conditional", "kind": "vanilla", "options": {}}, "conditional-vanilla"),
+        ({"model": "conditional", "kind": "named-by-tests", "options": {"waves": 8}, "name": "mine"}, "mine"),
+    ],
+)
+def test_models_are_named_by_what_sets_them_apart(entry: dict[str, Any], name: str) -> None:
+    assert list(networks_of([entry])) == [name]
+
+
+def test_a_model_that_cannot_be_named_by_itself_asks_for_a_name() -> None:
+    entry = {"model": "conditional", "kind": "named-by-tests", "options": {"words": "w" * 100}}
+    with pytest.raises(ArgumentError, match=r"the name of a model must be .*Give it another: name: my-model\."):
+        networks_of([entry])

@@ -19,9 +19,11 @@ from polyscore.errors import PolyscoreError
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.checks import ExperimentError
 from polyscore.experiments.driver import run as drive
+from polyscore.experiments.functions import Function
 from polyscore.experiments.jobs import pack, unpack
 from polyscore.experiments.protocol import digest
 from polyscore.experiments.records import Record
+from polyscore.experiments.sources import Called
 from polyscore.experiments.spec import load_spec, parse_spec
 from polyscore.experiments.store import Store
 
@@ -39,6 +41,7 @@ def make_family():
     return ps.Family({"left": ps.Gaussian([-1.0, 0.0]), "right": ps.Gaussian([1.0, 0.0])})
 
 def far(samples, reference, options):
+    "Share of the samples further than 3 from 0."
     return (samples.norm(dim=-1) > 3).double().mean().item()
 """
 SPEC = """
@@ -80,6 +83,7 @@ def test_it_runs_stops_goes_on_and_is_reported_under_its_own_names(
 ) -> None:
     shown = polyscore("list", "my-spec.yaml")
     assert shown.exit_code == 0 and "double" in shown.stdout and "naive, corrected" in shown.stdout
+    assert "K = 1, K = 2, naive" in shown.stdout
     stopped = {"left": 3}
     whole = Store.add
 
@@ -107,15 +111,25 @@ def test_it_runs_stops_goes_on_and_is_reported_under_its_own_names(
         for word in ("double", "naive", "corrected", "far", "N = 20", "analytic", "K = 2"):
             assert word in text
         assert "published" not in text
+    assert "<dt>far</dt><dd>Share of the samples further than 3 from 0.</dd>" in page
+    for words in ("sampler naive", "sampler corrected", "samplers by name", "Denoise(steps=8"):
+        assert words in page
     assert "drug A" in page and "(left * right)^0.5" in page and "SW2" in page
     with (folder / "out" / "tables.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 2 + 3 * 2 and {row["metric"] for row in rows} == {"sw2", "far", "mmd2"}
+    assert len(rows) == 2 * 2 * 2 + 3 * 2 + 2 and {row["metric"] for row in rows} == {"sw2", "far", "mmd2"}
     assert {(row["sampler"], row["particles"]) for row in rows if row["experiment"] == "middle"} == {
         ("", "1"),
         ("", "2"),
-        ("naive", ""),
+        ("naive", "1"),
     }
+    assert {row["particles"] for row in rows if row["sampler"] == "corrected"} == {"4"}
+    assert {row["std"] for row in rows if row["runs"] == "1"} == {""}
+    alone = [row for row in rows if row["expression"] in ("left", "right")]
+    assert {(row["model"], row["metric"], row["train_size"]) for row in alone} == {("separate", "mmd2", "20")}
+    for text, head in ((page, "condition</th>"), (markdown, "| condition |"), (latex, "condition &")):
+        assert "middle: each condition alone" in text and head in text
+    assert " ± – (1)" in markdown and " ± 0 (1)" not in markdown and "$ --" in latex
     assert {path.name for path in (folder / "out" / "figures").iterdir()} >= {"double-sw2.png", "double-samples.png"}
 
 
@@ -160,6 +174,12 @@ def test_the_key_holds_everything_that_changes_a_result(folder: Path) -> None:
     assert keys() == before
 
 
+def test_what_is_not_trained_has_no_train_sizes(folder: Path) -> None:
+    (folder / "plain.yaml").write_text("families: {f: family.yaml}\nexperiments: {mine: {family: f, expression: none}}")
+    shown = polyscore("list", "plain.yaml")
+    assert shown.exit_code == 0 and "1000" not in shown.stdout and "1, 4, 16" in shown.stdout
+
+
 def test_sampling_takes_a_function_and_a_sampler_by_kind(folder: Path) -> None:
     given = ["--sampler", "{kind: denoise, steps: 5}", "-n", "8", "--json", "-o", "s.npz"]
     done = polyscore("sample", "outside_module:make_family", "(left * right)^0.5", *given)
@@ -173,6 +193,34 @@ def test_sampling_takes_a_function_and_a_sampler_by_kind(folder: Path) -> None:
         assert told.exit_code == 2 and words in " ".join(told.stderr.split())
     told = polyscore("sample", "outside_module:nothing", "left", "-o", "t.npz")
     assert told.exit_code == 2 and "outside_module must have a function nothing" in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "told"),
+    [
+        ("make_family():", "raise ValueError('no data today')", "it raised ValueError: no data today."),
+        ("make_family(size):", "return size", "missing 1 required positional argument: 'size'."),
+        ("make_family():", "raise SystemExit(3)", "it raised SystemExit: 3."),
+        ("make_family():", "return ps.Gaussian([0.0], -1.0)", "it raised"),
+        ("make_family():", "return 3", "must return a Family; got int"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run", "my-spec.yaml"], ["list", "my-spec.yaml"], ["sample", "{}", "left"]])
+def test_a_function_that_fails_is_told_as_such(
+    folder: Path, command: list[str], head: str, body: str, told: str
+) -> None:
+    (folder / "outside_module.py").write_text(f"import polyscore as ps\ndef {head}\n    {body}\n")
+    (folder / "my-spec.yaml").write_text(SPEC.replace(', "outside_module:far"', ""))
+    done = polyscore(*(word.format("outside_module:make_family") for word in command))
+    shown = " ".join(done.stderr.split())
+    assert done.exit_code == 2 and "outside_module:make_family must return a Family; " in shown and told in shown
+    assert not (folder / "runs").exists()
+
+
+def test_an_interrupt_in_a_function_passes_through(folder: Path) -> None:
+    (folder / "outside_module.py").write_text("def make_family():\n    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        Called(Function.find("outside_module:make_family", str(folder))).build()
 
 
 def test_a_module_that_registers_is_imported_by_name(folder: Path) -> None:

@@ -14,8 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from polyscore import __version__
-from polyscore.cli import app
-from polyscore.errors import OutputError
+from polyscore.cli import app, show
+from polyscore.errors import ArgumentError, OutputError
 from polyscore.paper.demo import run_demo
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "family.yaml")
@@ -167,6 +167,20 @@ def test_options_of_every_command_are_refused_cleanly(arguments: list[str], part
     result = run(*arguments, "--json")
     assert result.exit_code == 2 and result.stdout == "" and "Traceback" not in result.stderr
     assert part in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("late", [["--import", "mine"], ["--import=mine"]])
+def test_an_import_behind_the_command_is_told_where_it_belongs(late: list[str]) -> None:
+    with pytest.raises(ArgumentError, match=r"--import must stand before the command.*polyscore --import my_module"):
+        show.check_options(["--import", "first", "sample", "family.yaml", "a1", *late])
+    show.check_options(["--import", "first", "--import=second", "sample", "family.yaml", "a1", "-n", "3"])
+    show.check_options(["--import", "first"])
+
+
+@pytest.mark.parametrize(("name", "meant"), [("mymodule.py", "mymodule"), ("./folder/mymodule.py", "folder.mymodule")])
+def test_a_file_to_import_is_told_its_module(name: str, meant: str) -> None:
+    told = run("--import", name, "example")
+    assert told.exit_code == 2 and f"Did you mean {meant}?" in told.stderr
 
 
 def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ def main(
 ) -> None:
     """Compose diffusion models, correct the composition, and know when to trust it."""
     with show.clean():
+        from polyscore.errors import require
         from polyscore.experiments.functions import Module
 
+        for name in modules or ():
+            meant = name.removesuffix(".py").replace("/", ".").strip(".")
+            require(not name.endswith(".py"), "--import", "name a module, not its file", name, f"Did you mean {meant}?")
         context.obj = tuple(Module(name, os.getcwd()).seen() for name in modules or ())

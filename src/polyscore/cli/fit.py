@@ -13,6 +13,7 @@ from polyscore.errors import visible
 if TYPE_CHECKING:
     from polyscore.algebra import Family
     from polyscore.data.table import Table
+    from polyscore.experiments.functions import Module
 
 _HELP = {
     "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
@@ -20,6 +21,8 @@ _HELP = {
     "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
     "out": "Folder for the model and the training, made if missing.",
     "model": "conditional (one network told the condition) or separate (one network each).",
+    "kind": "Of network, a name that a module of yours may have registered (--import, before the command).",
+    "options": "Of that kind, a mapping such as '{features: 8}'.",
     "members": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
     "seconds": "Stop after this time at the latest; the same command goes on.",
     "ema": "Decay of an average of the weights, such as 0.999; none by default.",
@@ -29,12 +32,15 @@ _HELP = {
 
 
 def command(
+    context: typer.Context,
     table: Annotated[Path, typer.Argument(help=_HELP["table"], metavar="TABLE.csv")],
     condition_column: Annotated[str, typer.Option("--condition-column", "-c", help=_HELP["condition"])],
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"], metavar="RUN")],
     columns: Annotated[str | None, typer.Option(help=_HELP["columns"])] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps; raise them to train on.")] = 20_000,
     model: Annotated[str, typer.Option(help=_HELP["model"])] = "conditional",
+    kind: Annotated[str, typer.Option(help=_HELP["kind"])] = "vanilla",
+    options: Annotated[str, typer.Option(help=_HELP["options"], show_default=False)] = "{}",
     width: Annotated[int, typer.Option(help="Width of the network's layers.")] = 512,
     depth: Annotated[int, typer.Option(help="Hidden layers.")] = 4,
     batch: Annotated[int, typer.Option(help="Points a step and network.")] = 512,
@@ -60,18 +66,29 @@ def command(
         from polyscore.training import Recipe
 
         show.require_device(device)
-        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema,
-                        learning_rate=learning_rate, standardise=not plain)  # fmt: skip
+        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema, kind=kind,
+                        options=_mapping(options), learning_rate=learning_rate, standardise=not plain)  # fmt: skip
         check_run(out, force)
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         data = table_of(table, condition_column, names)
-        options: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
-        family, path = _trained(data, out, force, tell, seconds=seconds, **options)
+        how: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
+        family, path = _trained(data, out, force, tell, seconds=seconds, **how)
         summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
     if as_json:
         show.write_json(summary)
     else:
-        _show(summary, out)
+        _show(summary, out, context.find_object(tuple) or ())
+
+
+def _mapping(text: str) -> Any:
+    """Options as YAML; the recipe says what is wrong with them."""
+    from polyscore.errors import ArgumentError
+    from polyscore.files.yaml_file import YamlError, parse
+
+    try:
+        return parse(text)
+    except YamlError as error:
+        raise ArgumentError(f"--options: {error}") from error
 
 
 def _trained(data: Table, out: Path, force: bool, tell: show.Tell, **options: Any) -> tuple[Family, Path]:
@@ -137,19 +154,20 @@ def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
     }
 
 
-def _show(summary: dict[str, Any], out: Path) -> None:
+def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
     rows = [f"{name} ({count} rows)" for name, count in summary["conditions"].items()]
     done, steps = summary["steps"], summary["of_steps"]
+    imported = "".join(f"--import {module.name} " for module in imports)
     lines = {
         "conditions": ", ".join(rows[:12]) + (f", ... ({len(rows)} in all)" if len(rows) > 12 else ""),
         "variables": _few(summary["variables"]),
         "left out": _few(summary["left_out"]) or "nothing",
         "steps": str(done) if done == steps else f"{done} of {steps}; the same command goes on",
         "wrote": ", ".join(summary["files"]),
-        "next": f"polyscore sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
+        "next": f"polyscore {imported}sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
     }
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():

@@ -22,12 +22,20 @@ def list_experiments(asked: Asked, as_json: bool) -> None:
     """List experiments: train sizes, rows, runs, cells."""
     with show.clean():
         known = asked.known()
-        rows = [[name, _join(e.train_sizes), _join(e.rows), e.runs, len(set(e.cells()))] for name, e in known.items()]
+        only_k = all(isinstance(row, int) for e in known.values() for row in e.rows)
+        rows = [[name, _sizes(e), _rows(e, only_k), e.runs, len(set(e.cells()))] for name, e in known.items()]
     if as_json:
         show.write_json({"experiments": {name: e.to_dict() for name, e in known.items()}})
     else:
-        heads = "K" if all(isinstance(row, int) for e in known.values() for row in e.rows) else "samplers"
-        _table(["name", "train sizes", heads, "runs", "cells"], rows)
+        _table(["name", "train sizes", "K" if only_k else "samplers", "runs", "cells"], rows)
+
+
+def _sizes(experiment: Experiment) -> str:
+    return _join(experiment.train_sizes) if experiment.learned else "–"
+
+
+def _rows(experiment: Experiment, only_k: bool) -> str:
+    return _join(f"K = {row}" if isinstance(row, int) and not only_k else row for row in experiment.rows)
 
 
 def show_status(asked: Asked, as_json: bool) -> None:

@@ -104,6 +104,18 @@ def check_options(arguments: list[str]) -> None:
     for argument in arguments:
         if argument.startswith("-") and not argument.split("=")[0].isprintable():
             raise ArgumentError(f"an option must be printable; got {argument.split('=')[0]!r}. See --help.")
+    _check_import(arguments)
+
+
+def _check_import(arguments: list[str]) -> None:
+    """Refuse an --import after the command, for which the parser would propose other options."""
+    before = ["", *arguments[:-1]]
+    commands = (k for k, a in enumerate(arguments) if not a.startswith("-") and before[k] != "--import")
+    late = [a for a in arguments[next(commands, len(arguments)) :] if a.split("=")[0] == "--import"]
+    if late:
+        raise ArgumentError(
+            "--import must stand before the command; got it behind. Write polyscore --import my_module COMMAND ..."
+        )
 
 
 @contextmanager

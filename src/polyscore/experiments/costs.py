@@ -62,11 +62,14 @@ def facts(experiments: Sequence[Experiment], store: Store) -> list[tuple[str, st
 
 def _protocols(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
     protocols = {e.protocol.key: e.protocol for e in experiments}
-    return [
+    found = [
         (f"protocol {key}", ", ".join(f"{f.name} = {getattr(protocol, f.name)}" for f in dataclasses.fields(protocol)
                                       if f.name != "content"))
         for key, protocol in protocols.items()
     ]  # fmt: skip
+    named = any(e.samplers for e in experiments)
+    return [*found, ("samplers by name", "have steps, grid, churn and the like of their own, below; the protocol's "
+                                         "are those of the rows K.")] if named else found  # fmt: skip
 
 
 def _samplers(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:

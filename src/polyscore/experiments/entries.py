@@ -33,12 +33,12 @@ def about(what: str, work: Callable[..., Any], *arguments: Any) -> Any:
         raise SpecError(f"{what}: {error}") from error
 
 
-def check_name(name: str, pattern: re.Pattern[str] | None, what: str) -> None:
+def check_name(name: str, pattern: re.Pattern[str] | None, what: str, remedy: str = "Choose another.") -> None:
     """Refuse a name that could not be part of a file name, or by a pattern of its own a title."""
     good = is_name(name) if pattern is None else pattern.fullmatch(name) and len(name) <= _LONGEST
     letters = "_ . -" if pattern is None else "blanks and . _ - + = & %"
     require(good, f"the name of {what}", f"be of a-z, A-Z, 0-9, {letters}, at most {_LONGEST} characters long",
-            shorten(name), "Choose another.")  # fmt: skip
+            shorten(name), remedy)  # fmt: skip
 
 
 def listed_names(names: Mapping[str, Any]) -> str:
@@ -76,11 +76,25 @@ def _network(entry: Any) -> tuple[str, dict[str, Any]]:
         if key not in _OF_NETWORKS or (model == ANALYTIC and key != "model"):
             raise SpecError(unknown("a key of a model", key, dict.fromkeys(["name", *_OF_NETWORKS])))
     Recipe(**({} if model == ANALYTIC else options))
-    plain = "-".join(map(str, [model, *(options[key] for key in sorted(options) if key != "model")]))
-    name = plain if name is None else name
-    check_name(str(name), None, "a model")
+    name = _plain_name(options) if name is None else name
+    check_name(str(name), None, "a model", "Give it another: name: my-model.")
     require(name == model or name not in known, "the name of a model", "say what it is", name, "Choose another.")
     return str(name), {} if len(options) == 1 else options
+
+
+def _plain_name(options: Mapping[str, Any]) -> str:
+    """Return the model and the values of its fields, such as conditional-16; of its own options also their names.
+
+    Names are part of keys: one that has always been a good one stays what it is.
+    """
+    values = [options["model"], *(options[key] for key in sorted(options) if key != "model")]
+    return "-".join(filter(None, map(_plain, values)))
+
+
+def _plain(value: Any) -> str:
+    parts = [f"{key}{_plain(value[key])}" for key in sorted(value)] if isinstance(value, Mapping) else None
+    parts = list(map(_plain, value)) if isinstance(value, (list, tuple)) else parts
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", str(value).replace("+", "")) if parts is None else "-".join(parts)
 
 
 def metrics_of(names: Any, folder: Path) -> dict[str, Function | None]:

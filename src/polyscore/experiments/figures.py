@@ -41,44 +41,74 @@ def curves(
     """
     widths = [3.6] * min(2, len(tables))
     rows = -(-len(tables) // len(widths))
+    colours = colours_of(tables)
     with plots.Panels(path, widths, 3.1 * rows, rows=rows, dpi=DPI) as (figure, axes):
         for axis, table in zip(axes, tables, strict=False):
-            _panel_of(axis, table, marks)
-            axis.set_title(title(table) if title else textwrap.fill(printable(table.title), 44), parse_math=False)
+            _panel_of(axis, table, colours, marks)
+            axis.set_title(title(table) if title else _wrapped(table.title), parse_math=False)
             if mark:
                 axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label=mark)
         for axis in axes[len(tables) :]:
             axis.set_visible(False)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=1 + len(widths))
+        shown = (pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True))
+        handles, labels = {label: handle for handle, label in shown}, [*colours, *([mark] if mark else [])]
+        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=1 + len(widths))
 
 
-def _panel_of(axis: Axes, table: ResultTable[Any], marks: Marks | None) -> None:
-    from matplotlib.ticker import LogLocator
+def colours_of(tables: Sequence[ResultTable[Any]]) -> dict[str, str]:
+    """Return one colour for each heading of a figure's tables: a model has the same in every panel."""
+    labels = dict.fromkeys(_label(column, table) for table in tables for column in table.columns)
+    return dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
 
+
+def _label(column: Column, table: ResultTable[Any]) -> str:
+    return printable(heading(column, table))
+
+
+def _wrapped(text: str, width: int = 32) -> str:
+    return textwrap.fill(printable(text), width)
+
+
+def _panel_of(axis: Axes, table: ResultTable[Any], colours: dict[str, str], marks: Marks | None) -> None:
     places = list(range(1, 1 + len(table.rows))) if table.has_samplers else [float(row) for row in table.rows]
-    for index, (column, colour) in enumerate(zip(table.columns, itertools.cycle(_COLOURS), strict=False)):
+    for index, column in enumerate(table.columns):
         entries, shift = [row[index] for row in table.rows.values()], 1 + 0.04 * (index - 1.5)
         at = [place + shift - 1 if table.has_samplers else place * shift for place in places]
-        _curve(axis, entries, colour, printable(heading(column, table)), at, "none" if table.has_samplers else "-")
+        label = _label(column, table)
+        _curve(axis, entries, colours[label], label, at, "none" if table.has_samplers else "-")
         if marks:
-            marks(axis, entries, colour, [1.06 * place for place in at])
-    positive = [entry for entry in table.entries if entry.mean is not None and entry.mean > 0]
-    axis.set(xscale="linear" if table.has_samplers else "log", yscale="log" if positive else "linear")
+            marks(axis, entries, colours[label], [1.06 * place for place in at])
+    axis.set_xscale("linear" if table.has_samplers else "log")
     axis.set_xlabel("" if table.has_samplers else "K")
     if table.has_samplers:
         axis.set_xlim(0.5, len(places) + 0.5)
     axis.set_ylabel(printable(symbol(table.metric)), parse_math=False)
     axis.set_xticks(places, [printable(stub(row, table), 20) for row in table.rows])
+    _scale(axis, [entry.mean for entry in table.entries if entry.mean is not None])
     axis.minorticks_off()
-    if positive:
+
+
+def _scale(axis: Axes, means: list[float]) -> None:
+    """Choose the vertical scale: logarithmic where all means are positive, linear around 0 where they reach it.
+
+    An unbiased estimate of a small distance is negative half of the time: what is negative says how large its noise is.
+    """
+    from matplotlib.ticker import LogLocator
+
+    if not any(means):
+        return
+    if min(means) > 0:
+        axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")
+    else:
+        axis.set_yscale("symlog", linthresh=-min(means) or min(mean for mean in means if mean))
+        axis.axhline(0, color=plots.GREY, lw=0.6)
+    axis.yaxis.set_major_formatter("{x:g}")
 
 
 def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: list[float], line: str) -> None:
     """One column of a table, moved sideways so that error bars do not hide each other; samplers are not joined."""
-    done = [(x, entry) for x, entry in zip(places, column, strict=True) if entry.mean is not None and entry.mean > 0]
+    done = [(x, entry) for x, entry in zip(places, column, strict=True) if entry.mean is not None]
     if done:
         x, y = [at for at, _ in done], [entry.mean or 0.0 for _, entry in done]
         axis.errorbar(x, y, yerr=[entry.std or 0.0 for _, entry in done], color=colour, marker="o", ms=3.5, lw=1.3,
@@ -88,10 +118,13 @@ def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: lis
 
 
 def sample_grid(path: Path | str, experiment: Experiment, store: Store) -> bool:
-    """Save the grid of samples of run 0, models down and samplers across, from the store; False where it has none."""
+    """Save the grid of samples of run 0, models down and samplers across, from the store; False where it has none.
+
+    Of one dimension a histogram, of several the first two coordinates.
+    """
     places = list(itertools.product(experiment.columns, experiment.rows))
     points = {(column, row): _thumbnail(experiment, store, column, row) for column, row in places}
-    if not any(value is not None and value.shape[1] == 2 for value in points.values()):
+    if all(value is None for value in points.values()):
         return False
     example = experiment.cell(experiment.rows[0], experiment.columns[-1], 0)
     target = reference_of(example, experiment)
@@ -115,10 +148,10 @@ def _grid(
         for i, column in enumerate(table.columns):
             panels = axes[i * across : (i + 1) * across]
             for axis, row in zip(panels, table.rows, strict=False):
-                title = f"K = {row}" if isinstance(row, int) else printable(row, 24)
+                title = f"K = {row}" if isinstance(row, int) else _wrapped(row[:45], 15)
                 _panel(axis, points[column, row], plots.BLUE, reach, title if i == 0 else "")
             _panel(panels[-1], target, plots.GREEN, reach, known if i == 0 else "")
-            panels[0].set_ylabel(printable(heading(column, table), 40), parse_math=False)
+            panels[0].set_ylabel(_wrapped(heading(column, table)[:60], 20), parse_math=False)
 
 
 def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: str) -> None:
@@ -126,6 +159,7 @@ def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: 
         axis.text(0.5, 0.5, "–", transform=axis.transAxes, ha="center", va="center")
     else:
         plots.scatter_panel(axis, values, colour, reach)
-    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", xlim=(-reach, reach), ylim=(-reach, reach))
+    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", xlim=(-reach, reach))
     axis.set_title(title, parse_math=False)
-    axis.set_aspect("equal")
+    if values is None or values.shape[1] == 2:
+        axis.set(ylim=(-reach, reach), aspect="equal")

@@ -30,11 +30,11 @@ def shown(entry: Entry) -> str:
     """Return mean ± std and the runs behind it."""
     if entry.mean is None or entry.std is None:
         return DASH
-    return f"{entry.mean:.4g} ± {_spread(entry.std)} ({entry.runs})"
+    return f"{entry.mean:.4g} ± {_spread(entry.std) if entry.runs > 1 else DASH} ({entry.runs})"
 
 
 def _spread(std: float) -> str:
-    """A deviation with two digits; of a large one no exponent."""
+    """A deviation with two digits; of a large one no exponent. One run has none."""
     return f"{std:.2g}" if std < 100 else f"{std:.0f}"
 
 
@@ -46,12 +46,14 @@ def heading(column: Column, table: ResultTable[Any]) -> str:
 
 
 def stub(row: Row, table: ResultTable[Any]) -> str:
-    """Return a row's name: K, or the sampler's."""
+    """Return a row's name: K, or the sampler's or condition's."""
     return f"K = {row}" if table.has_samplers and isinstance(row, int) else str(row)
 
 
 def corner(table: ResultTable[Any]) -> str:
     """Return what stands above the rows' names."""
+    if table.alone:
+        return "condition"
     return "sampler" if table.has_samplers else "K"
 
 
@@ -103,7 +105,10 @@ def latex_label(name: str) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    return "--" if entry.std is None else rf"${entry.mean:.4g} \pm {_spread(entry.std)}$"
+    if entry.std is None:
+        return "--"
+    spread = f"{_spread(entry.std)}$" if entry.runs > 1 else "$ --"
+    return rf"${entry.mean:.4g} \pm {spread}"
 
 
 def escape(text: str) -> str:
@@ -130,10 +135,19 @@ def csv_text(tables: Sequence[ResultTable[Entry]]) -> str:
 
 
 def _csv_row(table: ResultTable[Entry], entry: Entry) -> list[Any]:
-    named = isinstance(entry.row, str)
-    where = [table.experiment, table.family, table.expression, entry.column.models, entry.column.size or "",
-             entry.row if named else "", "" if named else entry.row, table.metric]  # fmt: skip
-    return [*map(spreadsheet, map(str, where)), *map(digits, (entry.mean, entry.std, entry.runs))]
+    where = [table.experiment, table.family, *_csv_place(table, entry), table.metric]
+    std = entry.std if entry.runs > 1 else None
+    return [*map(spreadsheet, map(str, where)), *map(digits, (entry.mean, std, entry.runs))]
+
+
+def _csv_place(table: ResultTable[Entry], entry: Entry) -> list[Any]:
+    """Expression, model, train size, sampler and K of a cell; a condition alone is an expression by itself."""
+    columns, row = [entry.column.models, entry.column.size or ""], entry.row
+    if table.alone:
+        return [row, *columns, "", 1]
+    if isinstance(row, str):
+        return [table.expression, *columns, row, table.particles[row]]
+    return [table.expression, *columns, "", row]
 
 
 def digits(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import polyscore
 from polyscore.experiments import costs, figures, formats
+from polyscore.experiments.compute import metric_of
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.pages import Picture, render
+from polyscore.experiments.sources import family_of
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import Entry, ResultTable, symbol, tables_of
+from polyscore.experiments.tables import SYMBOLS, Entry, ResultTable, symbol, tables_of
 from polyscore.files.atomic import check_directory, file_name, write_text
+from polyscore.metrics.named import Metric
 
 LETTERS = (
     ("composition", "the distribution that is sampled, as its expression says it."),
@@ -79,8 +83,16 @@ def grids(
     for e in experiments:
         if figures.sample_grid(path := folder / f"{file_name(e.name)}-samples.png", e, store):
             caption = f"{called(e)}: samples of run 0; models and train sizes down, samplers and K across."
-            found.append(Picture.read(path, caption))
+            found.append(Picture.read(path, caption + _coordinates(e)))
     return found
+
+
+def _coordinates(experiment: Experiment) -> str:
+    """What a picture of two coordinates leaves out."""
+    names = family_of(experiment.source).variables
+    return (
+        "" if len(names) <= 2 else f" Shown are {names[0]} and {names[1]}, the first two of {len(names)} coordinates."
+    )
 
 
 def _page(
@@ -88,6 +100,7 @@ def _page(
     title: str,
 ) -> str:  # fmt: skip
     letters = [(name, text) for name, text in LETTERS if not _is_metric(name) or name in _symbols(filled)]
+    letters += _own_metrics(experiments, filled)
     return render(
         "polyscore.experiments", "page.html.j2", title=title, lead=lead(experiments, store), definitions=letters,
         tables=filled, figures=pictures, **settings_of(experiments, store), shown=formats.shown,
@@ -101,6 +114,17 @@ def _is_metric(name: str) -> bool:
 
 def _symbols(filled: Sequence[ResultTable[Entry]]) -> set[str]:
     return {symbol(table.metric) for table in filled}
+
+
+def _own_metrics(experiments: Sequence[Experiment], filled: Sequence[ResultTable[Entry]]) -> list[tuple[str, str]]:
+    """The first line of the docstring of every metric that is shown and not explained above."""
+    shown = {table.metric for table in filled} - SYMBOLS.keys()
+    found = {name: metric_of(name, e) for e in experiments for name in e.metrics if name in shown}
+    return [(name, _first_line(metric)) for name, metric in found.items()]
+
+
+def _first_line(metric: Metric) -> str:
+    return (inspect.getdoc(metric) or "a metric of your own; its docstring would stand here.").split("\n")[0]
 
 
 def lead(experiments: Sequence[Experiment], store: Store) -> str:

@@ -15,7 +15,7 @@ from polyscore.algebra import Family
 from polyscore.algebra.family_file import parse_family
 from polyscore.algebra.saved import load as load_model
 from polyscore.algebra.saved import model_file
-from polyscore.errors import ArgumentError, require, shorten
+from polyscore.errors import ArgumentError, cut, require, shorten
 from polyscore.experiments.functions import Function, is_function
 from polyscore.files import yaml_file
 from polyscore.models.checkpoints import with_suffix
@@ -72,8 +72,15 @@ class Called:
         return self.function.content
 
     def build(self) -> Family:
-        """Call it."""
-        found = self.function.load()()
+        """Call it; whatever a user's code raises is told as its own."""
+        make = self.function.load()
+        try:
+            found = make()
+        except (Exception, SystemExit) as error:
+            why = f"{type(error).__name__}: {cut(str(error), 200).rstrip('.')}"
+            raise ArgumentError(
+                f"{self.function.text} must return a Family; it raised {why}. It is called without arguments."
+            ) from error
         require(isinstance(found, Family), self.function.text, "return a Family", type(found).__name__)
         return found
 

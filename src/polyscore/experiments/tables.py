@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from polyscore.experiments.cells import COMPOSITION
@@ -58,7 +58,9 @@ class ResultTable(Generic[Of]):
 
     Attributes:
         models: the kinds that are trained, in words.
-        rows: from K or a sampler's name to one entry a column.
+        rows: from K or a sampler's name to one entry a column; from a condition where these are sampled alone.
+        particles: K of the samplers by name.
+        alone: whether every row is one condition by itself, with K = 1.
     """
 
     family: str
@@ -68,6 +70,8 @@ class ResultTable(Generic[Of]):
     rows: dict[Row, list[Of]]
     label: str = ""
     expression: str = ""
+    particles: Mapping[str, int] = field(default_factory=dict)
+    alone: bool = False
 
     @property
     def experiment(self) -> str:
@@ -77,16 +81,18 @@ class ResultTable(Generic[Of]):
     @property
     def name(self) -> str:
         """Experiment and metric: a file name."""
-        return f"{self.experiment}-{self.metric}"
+        return f"{self.experiment}-{'alone-' if self.alone else ''}{self.metric}"
 
     @property
     def title(self) -> str:
         """The experiment's name, and what it composes."""
+        if self.alone:
+            return f"{self.experiment}: each condition alone"
         return f"{self.experiment}: {self.expression}" if self.expression else self.experiment
 
     @property
     def has_samplers(self) -> bool:
-        """Whether rows are samplers by name, not K alone."""
+        """Whether rows are samplers by name (or conditions), not K alone."""
         return any(isinstance(row, str) for row in self.rows)
 
     @property
@@ -114,7 +120,18 @@ def table_of(experiment: Experiment, store: Store, metric: str) -> ResultTable[E
         for row in experiment.rows
     }
     text = experiment.expression or ""
-    return ResultTable(experiment.family, experiment.kinds, metric, columns, rows, experiment.label, text)
+    counts = {name: getattr(sampler, "particles", 1) for name, sampler in experiment.built.items()}
+    return ResultTable(experiment.family, experiment.kinds, metric, columns, rows, experiment.label, text, counts)
+
+
+def alone_table_of(experiment: Experiment, store: Store, metric: str) -> ResultTable[Entry]:
+    """Return a metric's table of the conditions by themselves, at the largest train size."""
+    columns = tuple(Column(kind, max(experiment.train_sizes)) for kind in experiment.learned)
+    rows: dict[Row, list[Entry]] = {
+        name: [Entry(name, c, stored_values(experiment, store, metric, 1, c, target)) for c in columns]
+        for target, name in experiment.targets.items()
+    }
+    return ResultTable(experiment.family, experiment.kinds, metric, columns, rows, experiment.label, alone=True)
 
 
 def stored_values(
@@ -132,3 +149,5 @@ def tables_of(experiments: Sequence[Experiment], store: Store) -> Iterator[Resul
     for experiment in experiments:
         for metric in experiment.metrics:
             yield table_of(experiment, store, metric)
+            if experiment.conditions_alone and experiment.learned and experiment.train_sizes:
+                yield alone_table_of(experiment, store, metric)
