@@ -22,12 +22,17 @@ from polyscore.paper.specs import read as load_spec
 from polyscore.schema import Checked, Domain, count, setting
 
 
-@NETWORKS.register("named-by-tests")
 class Named(Stack):
     @dataclasses.dataclass(frozen=True)
     class Options(Checked):
         waves: int = setting(4, count())
         words: str = setting("", Domain("be text", lambda value: isinstance(value, str)))
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of network with options, for one test."""
+    monkeypatch.setattr(NETWORKS, "_entries", {**NETWORKS, "named-by-tests": Named})
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
@@ -258,11 +263,11 @@ def test_names_and_keys_are_checked(text: str, part: str) -> None:
         ({"model": "conditional", "kind": "named-by-tests", "options": {"waves": 8}, "name": "mine"}, "mine"),
     ],
 )
-def test_models_are_named_by_what_sets_them_apart(entry: dict[str, Any], name: str) -> None:
+def test_models_are_named_by_what_sets_them_apart(named: None, entry: dict[str, Any], name: str) -> None:
     assert list(networks_of([entry])) == [name]
 
 
-def test_a_model_that_cannot_be_named_by_itself_asks_for_a_name() -> None:
+def test_a_model_that_cannot_be_named_by_itself_asks_for_a_name(named: None) -> None:
     entry = {"model": "conditional", "kind": "named-by-tests", "options": {"words": "w" * 100}}
     with pytest.raises(ArgumentError, match=r"the name of a model must be .*Give it another: name: my-model\."):
         networks_of([entry])
