@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyscore.devices import matmul_precision
 from polyscore.nn import NETWORKS, ScoreNetwork
-from polyscore.nn.stack import check_stack
+from polyscore.nn.stack import check_prediction, check_stack
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
@@ -55,6 +55,7 @@ class Trainer:
         self.network = NETWORKS[recipe.kind](architecture, self.network_seeds).to(device)
         check_stack(self.network, len(self.network_seeds))
         self.network.observe(self.points, self.sizes)
+        check_prediction(self.network, len(self.network_seeds))
         parameters = list(self.network.parameters())
         cuda = device.type == "cuda"
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
