@@ -330,7 +330,13 @@ def measured(folder: Path, source: str, metrics: str) -> dict[str, Any]:
 
 
 def test_a_metric_that_works_in_place_changes_no_other(folder: Path) -> None:
-    source = "def first(x, y, o):\n    x.mul_(0); y.add_(9)\n    return 1\ndef last(x, y, o):\n    return x.var() + y.mean()"
+    source = """
+def first(x, y, o):
+    return x.mul_(0).sum() + y.add_(9).sum() * 0 + 1
+
+def last(x, y, o):
+    return x.var() + y.mean()
+"""
     found = measured(folder, source, '["outside_module:first", "outside_module:last", sw2]')
     (folder / "alone").rename(folder / "before")
     alone = measured(folder, source, '["outside_module:last", sw2]')

@@ -258,9 +258,11 @@ def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
 
 def test_a_small_archive_of_many_points_is_refused(tmp_path: Path) -> None:
     """Zeros shrink a thousandfold: 2 MB of file stood for 2 GB of points."""
-    with zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("samples.npy", "w", force_zip64=True) as file:
-            for _ in range(101):
-                file.write(bytes(10**7))
+    with (
+        zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("samples.npy", "w", force_zip64=True) as file,
+    ):
+        for _ in range(101):
+            file.write(bytes(10**7))
     with pytest.raises(PolyscoreError, match=r"larger than 1000 MB"):
         read_points(tmp_path / "zeros.npz")

@@ -148,9 +148,7 @@ def _measured(name: str, metric: Metric, samples: Tensor, reference: Tensor | No
                 "Use more steps, a smaller learning_rate or clip."
             ) from error
         why = f"{type(error).__name__}: {shorten(str(error), 100)}"
-        raise PolyscoreError(
-            f"a metric must return a number; {name} did not ({why}). Correct the function."
-        ) from error
+        raise PolyscoreError(f"a metric must return a number; {name} did not ({why}). Correct the function.") from error
 
 
 def _is_ours(metric: Metric) -> bool:
