@@ -245,7 +245,7 @@ def check_stack(stack: Stack, networks: int) -> None:
 def check_prediction(stack: Stack, networks: int) -> None:
     """Check on a few points that the noise is like x: a loss would broadcast another shape without a word."""
     own, conditions = next(stack.parameters()), stack.architecture.conditions
-    x = torch.zeros(networks, conditions, conditions + 1, stack.architecture.dim, device=own.device)
+    x = own.new_zeros(networks, conditions, conditions + 1, stack.architecture.dim)
     noise = stack(x, torch.full_like(x[..., :1], 0.5))
     got = tuple(noise.shape) if isinstance(noise, Tensor) else type(noise).__name__
     require(got == tuple(x.shape), f"{type(stack).__name__}.predict", f"return the noise like x, {tuple(x.shape)}", got)
