@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import polyscore as ps
 from polyscore.cli import app
-from polyscore.errors import PolyscoreError
+from polyscore.errors import DegeneracyWarning, PolyscoreError
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.checks import ExperimentError
 from polyscore.experiments.driver import run as drive
@@ -358,3 +358,62 @@ def test_a_model_on_disk_is_a_family_too(folder: Path) -> None:
     (folder / "one.safetensors").write_bytes((folder / "two.safetensors").read_bytes())
     with pytest.raises(PolyscoreError, match="must hold the same weights wherever it is read"):
         first.source.build()
+
+
+ALONE = """
+families: {pair: outside_module:make_family}
+protocol: {swarms: 16, steps: 3, projections: 4}
+experiments:
+  middle: {family: pair, expression: (left * right)^0.5, particles: [1], models: [analytic], metrics: METRICS}
+"""
+
+
+def measured(folder: Path, source: str, metrics: str) -> dict[str, Any]:
+    """Return the results of one cell measured by functions of a user's."""
+    (folder / "outside_module.py").write_text(MODULE + "\nimport math, sys, torch\n" + source)
+    (folder / "alone.yaml").write_text(ALONE.replace("METRICS", metrics))
+    store = Store(folder / "alone")
+    drive(list(load_spec(folder / "alone.yaml").values()), store, device="cpu")
+    return next(iter(store.records.values())).results if store.records else {}
+
+
+def test_a_metric_that_works_in_place_changes_no_other(folder: Path) -> None:
+    source = """
+def first(x, y, o):
+    return x.mul_(0).sum() + y.add_(9).sum() * 0 + 1
+
+def last(x, y, o):
+    return x.var() + y.mean()
+"""
+    found = measured(folder, source, '["outside_module:first", "outside_module:last", sw2]')
+    (folder / "alone").rename(folder / "before")
+    alone = measured(folder, source, '["outside_module:last", sw2]')
+    assert {name: found[name] for name in alone} == alone and found["first"] == 1
+
+
+@pytest.mark.parametrize(
+    "body, why",
+    [
+        ("return ps.FeynmanKac(steps=0)", "ArgumentError"),
+        ("sys.exit(3)", "SystemExit"),
+        ("return '3.5'", "'3.5' is no number"),
+        ("return True", "True is no number"),
+        ("return torch.tensor(True)", "is no number"),
+        ("return 1j", "1j is no number"),
+        ("return x", "must return a number"),
+    ],
+)
+def test_a_metric_that_gives_no_number_is_named(body: str, why: str, folder: Path) -> None:
+    with pytest.raises(PolyscoreError, match=rf"odd did not .*{why}|{why}; odd did not"):
+        measured(folder, f"def odd(x, y, o):\n    {body}", '["outside_module:odd"]')
+
+
+def test_a_metric_that_is_not_finite_is_blamed_itself(folder: Path) -> None:
+    with pytest.warns(DegeneracyWarning, match=r"must be finite.*Correct the metric odd\.") as told:
+        assert measured(folder, "def odd(x, y, o):\n    return math.nan", '["outside_module:odd", sw2]') == {}
+    assert "Use more steps" not in str(told[0].message)
+
+
+def test_a_metric_without_a_signature_is_given_a_reference(folder: Path) -> None:
+    with pytest.raises(PolyscoreError, match=r"a metric must return a number; max did not"):
+        measured(folder, "", '["builtins:max"]')

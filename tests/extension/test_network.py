@@ -357,3 +357,21 @@ def test_a_stack_that_forgot_an_axis_is_refused_before_the_work():
             fit(data(), kind=kind.__name__, members=2)
     with pytest.raises(PolyscoreError, match="a name of its own; got 'vanilla' again"):
         NETWORKS.register("vanilla")(Film)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_file_in_another_precision_is_refused(dtype, tmp_path):
+    """It was read, and failed in the middle of a sampling."""
+    tensors, about = read_tensors(ps.fit(data(), **SMALL, steps=2).save(tmp_path / "film"))
+    write_tensors(tmp_path / "other.safetensors", {name: t.to(dtype) for name, t in tensors.items()}, about)
+    with pytest.raises(FileError, match=rf"in {dtype} instead of torch.float32"):
+        ps.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("shape", [lambda x: x[..., :1], lambda x: x[:, :, :1], lambda x: x.sum(-1), lambda x: (x,)])
+def test_a_network_whose_noise_is_not_like_x_is_refused_before_training(shape, monkeypatch):
+    """The loss would broadcast it, and train something else."""
+    right = Film.predict
+    monkeypatch.setattr(Film, "predict", lambda self, x, at: shape(right(self, x, at)))
+    with pytest.raises(PolyscoreError, match=r"Film\.predict must return the noise like x, \(1, 3, 4, 2\); got"):
+        ps.fit(data(), **SMALL, steps=2)

@@ -229,6 +229,36 @@ def test_files_of_0_3_0_are_still_read_and_gone_on_with(files: dict[str, Path], 
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # other processors round otherwise
 
 
+FORGERIES: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "no second moments": ("adam.0.exp_avg_sq", lambda t: t[:0]),
+    "few first moments": ("adam.1.exp_avg", lambda t: t[..., :1]),
+    "moments in bfloat16": ("adam.0.exp_avg", lambda t: t.bfloat16()),
+    "moments in float64": ("adam.0.exp_avg_sq", lambda t: t.double()),
+    "moments in whole numbers": ("adam.0.exp_avg_sq", lambda t: t.int()),
+    "a scalar for weights": ("parameter.0", lambda t: t.flatten()[0].clone()),
+    "a column for weights": ("parameter.0", lambda t: t[..., :1].contiguous()),
+    "weights in float64": ("parameter.0", lambda t: t.double()),
+    "an average of another shape": ("average.0", lambda t: t.flatten()[0].clone()),
+    "many steps": ("adam.0.step", lambda t: t.expand(3).contiguous()),
+    "a step that is none": ("adam.0.step", lambda t: t * float("nan")),
+    "a step below 0": ("adam.0.step", lambda t: t - 9),
+    "a whole step": ("adam.0.step", lambda t: t.long()),
+}
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_a_checkpoint_whose_tensors_do_not_fit_is_refused(forged: str, tmp_path: Path, tally: Tally) -> None:
+    """A fused optimiser reads moments beyond their end, and a copy broadcasts; the checksum holds of both."""
+    path, recipe = tmp_path / "run.safetensors", {**RECIPE, "ema": 0.9}
+    ps.fit(data(), **recipe, checkpoint=path)
+    tensors, about = read_tensors(path)
+    name, change = FORGERIES[forged]
+    write_tensors(path, {**tensors, name: change(tensors[name])}, about)
+    tally.add("forged files")
+    with pytest.raises(FileError, match=rf"every tensor of its training, in shape.*{name}"):
+        ps.fit(data(), **{**recipe, "steps": 6}, checkpoint=path)
+
+
 @pytest.mark.parametrize(
     "kind", ["mixture", "", 3, None, ["vanilla"], {"kind": "vanilla"}, "os", "x" * 10**5, "\x1b[2J"]
 )

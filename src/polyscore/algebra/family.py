@@ -19,6 +19,7 @@ from polyscore.errors import (
     ScoreError,
     UnknownConditionError,
     check_conditions,
+    is_count,
     listed,
     shorten,
 )
@@ -47,6 +48,7 @@ class ScoreModel(Protocol):
 Member = Distribution | ScoreModel
 
 _MOST_SHOWN = 12  # conditions in a repr
+_LARGEST_EVENT = 10**8
 
 
 class Family(Mapping[str, "Composition"]):
@@ -165,7 +167,7 @@ class Family(Mapping[str, "Composition"]):
         return names
 
     def _common_event(self) -> tuple[int, ...]:
-        events = {name: tuple(member.event) for name, member in self.members.items()}
+        events = {name: _event_of(name, member) for name, member in self.members.items()}
         first = next(iter(events))
         for name, event in events.items():
             if event != events[first]:
@@ -266,3 +268,20 @@ class Family(Mapping[str, "Composition"]):
                     f"every score must be finite; condition {name!r} gives {bad} non-finite of {score.numel()} entries "
                     f"at t = {t.max().item():.5f}. Check that model's weights, or its behaviour at this noise level."
                 )
+
+
+def _event_of(name: str, member: Member) -> tuple[int, ...]:
+    """Return the shape of a member's points, if it is one: names are counted out of it."""
+    try:
+        event = tuple(member.event)
+    except Exception as error:  # a distribution without `dim`, an event that is a number
+        raise CompositionError(
+            f"a member must have an event, the shape of one point; {name!r} has none ({type(error).__name__}: "
+            f"{str(error)[:200]}). Set dim, or event, of {type(member).__name__}."
+        ) from error
+    if not event or not all(map(is_count, event)) or math.prod(event) > _LARGEST_EVENT:
+        raise CompositionError(
+            f"an event must be positive whole numbers, of at most {_LARGEST_EVENT} coordinates in all; {name!r} has "
+            f"{shorten(event)}. Mend dim, or event, of {type(member).__name__}."
+        )
+    return event

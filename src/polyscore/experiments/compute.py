@@ -11,6 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -104,13 +105,21 @@ def compute(
         "ancestors": run.unique_ancestors.float().mean().item(),
         "ess": run.ess.float().mean().item(),
     }
-    if not all(map(math.isfinite, results.values())):
-        raise ScoreError(f"the results of a cell must be finite; got {results}. Use more steps, or a smaller clip.")
+    _check_finite(results, [name for name in cell.measured if not _is_ours(metric_of(name, experiment))])
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
     about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
              "arithmetic": run.arithmetic, "strays": run.strays,
              "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
     return {key: float(f"{value:.6g}") for key, value in results.items()}, about
+
+
+def _check_finite(results: Results, foreign: Sequence[str]) -> None:
+    """Raise unless all results are numbers, and say who can mend those that are not."""
+    bad = [name for name, value in results.items() if not math.isfinite(value)]
+    if bad:
+        theirs = set(bad) <= set(foreign)
+        remedy = f"Correct the metric {', '.join(bad)}." if theirs else "Use more steps, or a smaller clip."
+        raise ScoreError(f"the results of a cell must be finite; got {results}. {remedy}")
 
 
 def measure(cell: Cell, samples: Tensor, experiment: Experiment) -> Results:
@@ -128,16 +137,31 @@ def metric_of(name: str, experiment: Experiment) -> Metric:
 
 
 def _measured(name: str, metric: Metric, samples: Tensor, reference: Tensor | None, options: Options) -> float:
+    """Return what a metric says; it gets copies, so that one which works in place changes nothing for the next."""
+    there = None if reference is None else reference.clone()
     try:
-        return float(metric(samples, reference, options))  # type: ignore[arg-type]
-    except ArgumentError as error:
-        raise ScoreError(
-            f"samples must be near enough to be measured; they reach {samples.abs().max().item():.3g} ({error}). "
-            "Use more steps, a smaller learning_rate or clip."
-        ) from error
-    except Exception as error:  # of a user's function
+        return _number(metric(samples.clone(), there, options))  # type: ignore[arg-type]
+    except (Exception, SystemExit) as error:  # of a user's function
+        if _is_ours(metric) and isinstance(error, ArgumentError):
+            raise ScoreError(
+                f"samples must be near enough to be measured; they reach {samples.abs().max().item():.3g} ({error}). "
+                "Use more steps, a smaller learning_rate or clip."
+            ) from error
         why = f"{type(error).__name__}: {shorten(str(error), 100)}"
         raise PolyscoreError(f"a metric must return a number; {name} did not ({why}). Correct the function.") from error
+
+
+def _is_ours(metric: Metric) -> bool:
+    """Whether samples are to blame for what a metric cannot measure, and not its author."""
+    return str(getattr(metric, "__module__", "")).startswith("polyscore.")
+
+
+def _number(value: Any) -> float:
+    """Return a real number as such, of a tensor or array with one entry too; text and truth are none."""
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        raise TypeError(f"{shorten(value, 60)} is no number")
+    return float(plain)
 
 
 def sample(cell: Cell, family: Family, experiment: Experiment, device: str) -> Run:

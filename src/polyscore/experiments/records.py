@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from polyscore.experiments.cells import Cell, is_name
 from polyscore.experiments.protocol import digest
+from polyscore.files.regular import open_regular
 
 LONGEST = 1 << 20  # bytes of a line; a record has some 500
 _KEY = re.compile(r"[0-9a-f]{16}")
@@ -116,12 +116,8 @@ def sealed(name: str, body: dict[str, Any]) -> str:
 
 
 def open_own(file: Path | str, flags: int) -> int:
-    """Open a regular file and follow no link: an `opener` for `open`. A pipe or device is an `OSError`, no wait."""
-    handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "no regular file")
-    return handle
+    """Open a regular file as `open_regular` does, and follow no link."""
+    return open_regular(file, flags | os.O_NOFOLLOW)
 
 
 def read_lines(file: Path) -> Iterator[bytes]:

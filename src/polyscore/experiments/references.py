@@ -6,11 +6,14 @@ A reference is a function of a `Wanted`; `exact` draws from the exact target, an
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -19,9 +22,13 @@ from torch import Tensor
 from polyscore.algebra import Composition, Family
 from polyscore.errors import ArgumentError, require, shorten
 from polyscore.experiments.sources import Source, family_of
+from polyscore.files.regular import open_regular
 from polyscore.registry import Registry
 from polyscore.targets import Target, exact
 
+_LARGEST = 10**9  # bytes of a file of points
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, NotImplementedError, RuntimeError,
+               zipfile.BadZipFile, zlib.error)  # fmt: skip
 Exponents = tuple[tuple[str, float], ...]
 
 
@@ -84,13 +91,9 @@ class Points:
 def read_points(path: Path) -> Points:
     """Return the points of a file as `run.save` writes it: `samples` of an .npz, or rows of a .csv below its head."""
     try:
-        if path.suffix.lower() == ".csv":
-            found = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-        else:
-            with np.load(path, allow_pickle=False) as file:
-                found = file["samples"]
-        points = np.ascontiguousarray(found, "<f4")
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        with open(path, "rb", opener=open_regular) as file:
+            points = np.ascontiguousarray(_rows(file, path.suffix.lower() == ".csv"), "<f4")
+    except _UNREADABLE as error:
         raise ArgumentError(
             f"a reference must be a readable .npz with `samples`, or a .csv of numbers; got {shorten(str(path))} "
             f"({shorten(str(error), 100)}). Write one with `run.save`."
@@ -98,3 +101,19 @@ def read_points(path: Path) -> Points:
     good = points.ndim >= 2 and len(points) >= 2 and bool(np.isfinite(points).all())
     require(good, "a reference", "hold two finite points or more", f"shape {points.shape} in {path.name}")
     return Points(points.tobytes(), points.shape, hashlib.sha256(points.tobytes()).hexdigest()[:16])
+
+
+def _rows(file: BinaryIO, csv: bool) -> np.ndarray:
+    """Return the points of an open file; `ValueError` where it is, or holds, more than a bound."""
+    _check_size(os.fstat(file.fileno()).st_size)
+    if csv:
+        return np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2)
+    with zipfile.ZipFile(file) as archive:
+        _check_size(archive.getinfo("samples.npy").file_size)
+    file.seek(0)
+    return np.load(file, allow_pickle=False)["samples"]
+
+
+def _check_size(size: int) -> None:
+    if size > _LARGEST:
+        raise ValueError(f"larger than {_LARGEST // 10**6} MB")

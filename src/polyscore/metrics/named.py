@@ -42,6 +42,9 @@ METRICS.register("mmd2")(lambda samples, reference, options: mmd2(samples, refer
 
 
 def needs_reference(metric: Metric) -> bool:
-    """Whether a metric compares with a reference: its second argument has no default."""
-    second = list(inspect.signature(metric).parameters.values())[1:2]
+    """Whether a metric compares with a reference: its second argument has no default, or nobody can tell."""
+    try:
+        second = list(inspect.signature(metric).parameters.values())[1:2]
+    except (ValueError, TypeError):  # a builtin without a signature
+        return True
     return not second or second[0].default is inspect.Parameter.empty

@@ -207,6 +207,8 @@ def _check_tensors(pattern: Mapping[str, Tensor], tensors: Mapping[str, Tensor])
         expected = (rows, *empty.shape[1:])
         if tuple(tensors[name].shape) != expected or not rows:
             raise ValueError(f"{name} of shape {tuple(tensors[name].shape)} instead of {expected}")
+        if tensors[name].dtype != empty.dtype:
+            raise ValueError(f"{name} in {tensors[name].dtype} instead of {empty.dtype}")
 
 
 def uniform_start(seeds: Sequence[int], shape: Sequence[int], fan_in: int, *purpose: object) -> Tensor:
@@ -239,3 +241,13 @@ def check_stack(stack: Stack, networks: int) -> None:
     told = not stack.architecture.shared or stack.per_condition or type(stack).evaluated is not Stack.evaluated
     require(told, f"a conditional {type(stack).__name__}", "name what differs between conditions in per_condition",
             "nothing", "Name it, or train with model='separate'.")  # fmt: skip
+
+
+@torch.no_grad()
+def check_prediction(stack: Stack, networks: int) -> None:
+    """Check on a few points that the noise is like x: a loss would broadcast another shape without a word."""
+    own, conditions = next(stack.parameters()), stack.architecture.conditions
+    x = own.new_zeros(networks, conditions, conditions + 1, stack.architecture.dim)
+    noise = stack(x, torch.full_like(x[..., :1], 0.5))
+    got = tuple(noise.shape) if isinstance(noise, Tensor) else type(noise).__name__
+    require(got == tuple(x.shape), f"{type(stack).__name__}.predict", f"return the noise like x, {tuple(x.shape)}", got)

@@ -13,13 +13,12 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.algebra.validity import Validity
 from polyscore.devices import check_device
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import ArgumentError, require, shorten
 from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
-from polyscore.samplers.grids import GRIDS
+from polyscore.samplers.answers import called
 from polyscore.samplers.moves import Steps
-from polyscore.samplers.parts import found
-from polyscore.samplers.plan import Plan, make_plan, steps_of
+from polyscore.samplers.plan import Plan, clock_of, make_plan, steps_of
 from polyscore.schedules import Schedule
 from polyscore.schema import Checked, Domain, count, optional, setting
 
@@ -30,6 +29,7 @@ _SIGNAL = 0.05  # of alpha(1) that may be left where nothing is known of the sou
 _WRONG_VARIANCE = 0.1
 _MOST_DOUBLINGS, _MOST_STEPS = 12, 50_000
 _MOST_HISTORY = 50_000_000  # entries of steps x swarms that are kept unasked: 200 MB
+_DRAWN = count(0, 10**6)  # random numbers of a kernel, a step and particle
 _DTYPE = Domain("be torch.float32 or torch.float64", lambda dtype: dtype in (torch.float32, torch.float64))
 
 
@@ -52,6 +52,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     validity.settle(repr(q))
     sampler.check(q)
     _check_end(q, sampler)
+    _check_kernels(sampler)
     if sampler.weighted:
         _warn_of_improper_path(q, validity)
     q.family.check_dtype(asked.dtype)
@@ -81,6 +82,14 @@ def _check_end(q: Composition, sampler: Sampler) -> None:
     require(not q.schedule.ends_in_pure_noise or sampler.move.linear(q.total) == q.total,
             "a schedule with alpha(1) = 0", "go with the balanced move when W is not 1",
             f"{sampler.move} and W = {q.total:g}", "Leave move= at its default.")  # fmt: skip
+
+
+def _check_kernels(sampler: Sampler) -> None:
+    """Check that kernels say how many random numbers they take."""
+    for kernel in sampler.kernels:
+        for name in ("normals", "uniforms"):
+            value = getattr(kernel, name)
+            require(_DRAWN.holds(value), f"{name} of {called('kernel', kernel)}", _DRAWN.rule, shorten(value))
 
 
 def _warn_of_improper_path(q: Composition, validity: Validity) -> None:
@@ -139,7 +148,7 @@ def _warn_of_coarse_steps(plan: Plan) -> None:
 def _worst(plan: Plan, deviations: Iterable[float], steps: int) -> tuple[float, float]:
     """Return the deviation whose Gaussian is sampled worst by itself, W = 1, and its variance over the right one."""
     schedule = plan.q.schedule
-    clock = found(GRIDS, plan.sampler.grid)(schedule, steps, plan.extent)
+    clock = clock_of(plan.q, plan.sampler, steps, plan.extent)
     table = steps_of(plan.q, plan.sampler, clock, 1.0)
     ratios = {d: variance_ratio(schedule, d**2, clock.times, table) for d in deviations}
     return max(ratios.items(), key=lambda pair: abs(pair[1] - 1))

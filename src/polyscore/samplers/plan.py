@@ -15,11 +15,12 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.fields import Field, row
 from polyscore.rng import Stream, block_size
+from polyscore.samplers.answers import called, check_columns, checked_grid
 from polyscore.samplers.grids import GRIDS, Extent, TimeGrid, extent_of
 from polyscore.samplers.integrators import INTEGRATORS, euler_steps, frozen_steps, multistep_steps
-from polyscore.samplers.moves import Integrator, Steps
+from polyscore.samplers.moves import Integrator, Rates, Steps
 from polyscore.samplers.parts import found
-from polyscore.samplers.quadratures import QUADRATURES
+from polyscore.samplers.quadratures import QUADRATURES, Quadrature
 from polyscore.samplers.starts import STARTS, Start
 from polyscore.smc import Resampler, resampler
 
@@ -142,7 +143,7 @@ class Plan:
 def make_plan(q: Composition, sampler: Sampler, seed: int, like: Tensor, history: bool = True) -> Plan:
     """Precompute what depends on time alone; `checks.before` is who asks whether `q` can be sampled."""
     extent = extent_of(q)
-    clock = found(GRIDS, sampler.grid)(q.schedule, sampler.steps, extent)
+    clock = clock_of(q, sampler, sampler.steps, extent)
     times = clock.times
     origin = found(STARTS, sampler.start)(q, sampler.move, times[0], seed)
     scalars = _scalars(q, sampler, clock, extent)
@@ -153,14 +154,26 @@ def make_plan(q: Composition, sampler: Sampler, seed: int, like: Tensor, history
 def _scalars(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
     schedule, times = q.schedule, clock.times
     quadrature = found(QUADRATURES, sampler.quadrature)(schedule, clock, extent)
+    check_columns(called("quadrature", sampler.quadrature), quadrature, Quadrature._fields, len(clock.lengths))
     moves = [torch.cat([column, column[-1:]]) for column in (*steps_of(q, sampler, clock, q.total), *quadrature)]
     rates = sampler.move.rates(schedule, times, q.total, math.prod(q.event))
+    check_columns(f"the rates of {called('move', sampler.move)}", rates, Rates._fields, len(times))
     return torch.stack([*moves, *rates, schedule.alpha(times), schedule.sigma(times)], dim=-1)
 
 
 def steps_of(q: Composition, sampler: Sampler, clock: TimeGrid, total: float) -> Steps:
     """Return the move's table for a composition of this W, by the integrator that serves `q`."""
-    return sampler.move.steps(q.schedule, clock, total, sampler.churn, _integrator(q, sampler))
+    integrator = _integrator(q, sampler)
+    table = sampler.move.steps(q.schedule, clock, total, sampler.churn, integrator)
+    subject = f"the steps of {called('move', sampler.move)} by {called('integrator', integrator)}"
+    check_columns(subject, table, Steps._fields, len(clock.lengths), least=("noise",))
+    return table
+
+
+def clock_of(q: Composition, sampler: Sampler, steps: int, extent: Extent) -> TimeGrid:
+    """Return the sampler's times for so many steps."""
+    grid = found(GRIDS, sampler.grid)
+    return checked_grid(called("grid", sampler.grid), grid(q.schedule, steps, extent))
 
 
 def _integrator(q: Composition, sampler: Sampler) -> Integrator:

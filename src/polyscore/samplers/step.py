@@ -13,6 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyscore.errors import require
+from polyscore.samplers.answers import called
+from polyscore.samplers.kernels import Kernel
 from polyscore.samplers.plan import Coefficients, Plan
 from polyscore.smc import weigh
 
@@ -133,9 +136,21 @@ def apply_kernels(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str,
     """Let the sampler's kernels move particles at time i, one after the other."""
     for k, kernel in enumerate(plan.sampler.kernels):
         z, u = (noise[f"kernel {k} {kind}"].movedim(1, 0) for kind in ("normals", "uniforms"))
+        after = kernel(plan, state, i, z, u)
+        _check_moved(kernel, state, after)
         # Clipped rates are counted once a step, however often a kernel evaluates.
-        state = replace(kernel(plan, state, i, z, u), clipped=state.clipped)
+        state = replace(after, clipped=state.clipped)
     return state
+
+
+def _check_moved(kernel: Kernel, before: State, after: State) -> None:
+    """Check that a kernel returns a state of the same swarms; shapes alone, which the host knows."""
+    if not isinstance(after, type(before)):
+        require(False, called("kernel", kernel), f"return a {type(before).__name__}", type(after).__name__)
+    for name in ("x", "score", "rate", "log_weights"):
+        shape, got = getattr(before, name).shape, getattr(getattr(after, name), "shape", None)
+        if got != shape:
+            require(False, called("kernel", kernel), f"return a state whose {name} has shape {tuple(shape)}", got)
 
 
 def _heun(plan: Plan, state: State, predicted: Tensor, i: int | Tensor) -> Tensor:

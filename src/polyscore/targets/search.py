@@ -69,7 +69,7 @@ def log_values(q: Composition, x: Tensor) -> list[Tensor]:
     """Return the log-density of the product and of every factor at x, `(n,)` each."""
     parts = []
     for chunk in x.split(_CHUNK):
-        terms = [log_prob(name, q.density(name), chunk, 1.0, 0.0) for name in q.conditions]
+        terms = [log_prob(name, q.density(name), chunk, 1.0, 0.0).detach() for name in q.conditions]
         parts.append([product(terms, list(q.exponents.values())), *terms])
     found = [torch.cat(column) for column in zip(*parts, strict=True)]
     above = [w * term for w, term in zip(q.exponents.values(), found[1:], strict=True) if w > 0]
@@ -140,7 +140,7 @@ def _draws(density: Density) -> Tensor:
         raise ArgumentError(f"{subject} must {rule}; got {type(error).__name__}: {str(error)[:500]}.") from error
     good = isinstance(draws, Tensor) and draws.shape == (_DRAWS, density.dim) and bool(draws.isfinite().all())
     require(good, subject, rule, tuple(draws.shape) if isinstance(draws, Tensor) else type(draws).__name__)
-    return draws.double()
+    return draws.detach().double()
 
 
 def _where_large(q: Composition, axes: EdgedAxes, temperature: float) -> list[list[Rising]]:

@@ -8,7 +8,8 @@ and a training resumed at any step sees the numbers it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from polyscore.devices import matmul_precision
 from polyscore.nn import NETWORKS, ScoreNetwork
-from polyscore.nn.stack import check_stack
+from polyscore.nn.stack import check_prediction, check_stack
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
@@ -24,6 +25,7 @@ from polyscore.training.recipe import Recipe
 PAGE = 100  # steps whose random numbers are drawn at once
 _ALL = "all"
 _WARM_UP = 3
+_STEP = torch.zeros((), dtype=torch.float32)  # how Adam counts its steps
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Trainer:
         self.network = NETWORKS[recipe.kind](architecture, self.network_seeds).to(device)
         check_stack(self.network, len(self.network_seeds))
         self.network.observe(self.points, self.sizes)
+        check_prediction(self.network, len(self.network_seeds))
         parameters = list(self.network.parameters())
         cuda = device.type == "cuda"
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
@@ -175,29 +178,47 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the whole state on the CPU."""
-        tensors: dict[str, Tensor] = {f"parameter.{i}": p for i, p in enumerate(self.network.parameters())}
-        tensors |= self._buffers()
+        tensors = self._kept()
         for i, p in enumerate(self.network.parameters()):
             for key, value in self.optimiser.state.get(p, {}).items():
                 tensors[f"adam.{i}.{key}"] = value
-        for i, value in enumerate(self.average or []):
-            tensors[f"average.{i}"] = value
         return Snapshot(self.step, {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()})
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a snapshot; the next steps are those that followed it."""
+        """Go back to a snapshot; the next steps are those that followed it. Nothing changes where it does not fit."""
+        moments = self._moments(snapshot.tensors)
+        kept = {name: _fitting(name, snapshot.tensors[name], own) for name, own in self._kept().items()}
         self.step, self._page = snapshot.step, -1
         self._graph, self._eager_steps = None, 0
-        for i, p in enumerate(self.network.parameters()):
-            p.data.copy_(snapshot.tensors[f"parameter.{i}"])
-            prefix = f"adam.{i}."
-            state = {key[len(prefix) :]: value for key, value in snapshot.tensors.items() if key.startswith(prefix)}
+        for name, own in self._kept().items():
+            own.copy_(kept[name])
+        for p, state in zip(self.network.parameters(), moments, strict=True):
             if state:
                 self.optimiser.state[p] = {key: value.to(self.device, copy=True) for key, value in state.items()}
-        for i, value in enumerate(self.average or []):
-            value.copy_(snapshot.tensors[f"average.{i}"])
-        for name, value in self._buffers().items():
-            value.copy_(snapshot.tensors[name])
+
+    def _kept(self) -> dict[str, Tensor]:
+        """What a snapshot holds beside the optimiser's moments, by name."""
+        kept: dict[str, Tensor] = {f"parameter.{i}": p.data for i, p in enumerate(self.network.parameters())}
+        return kept | self._buffers() | {f"average.{i}": value for i, value in enumerate(self.average or [])}
+
+    def _moments(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Return Adam's state of each parameter, in shape: it is handed to a fused kernel, which does not look."""
+        found = []
+        for i, p in enumerate(self.network.parameters()):
+            like = {"step": _STEP, "exp_avg": p, "exp_avg_sq": p}
+            names = {f"adam.{i}.{key}": key for key in like}
+            there = any(name.startswith(f"adam.{i}.") for name in tensors)
+            found.append({key: _fitting(name, tensors[name], like[key]) for name, key in names.items() if there})
+        return found
+
+
+def _fitting(name: str, value: Tensor, own: Tensor) -> Tensor:
+    """Return a tensor of a file that can take the place of one's own; `RuntimeError` otherwise."""
+    if value.shape != own.shape or value.dtype != own.dtype:
+        raise RuntimeError(f"{name} is {value.dtype} {tuple(value.shape)}, not {own.dtype} {tuple(own.shape)}")
+    if own is _STEP and not 0 <= value.item() < math.inf:
+        raise RuntimeError(f"{name} is {value.item()}")
+    return value
 
 
 def _label(model: int, seed: int, name: str, models: int) -> str:
