@@ -33,6 +33,11 @@ class Asked:
     paper: bool = False
 
     @property
+    def spec_word(self) -> str:
+        """How a spec is named to this command."""
+        return "--spec" if self.paper else "spec"
+
+    @property
     def program(self) -> str:
         """The beginning of a command of the same kind."""
         return "polyscore paper" if self.paper else "polyscore"

@@ -86,7 +86,8 @@ def write_report_of(asked: Asked, out: Path, write: Write, as_json: bool) -> Non
         if shows_nothing(chosen, store):
             raise StoreError(
                 f"a report must have a cell to show; {store.path} has none that is asked for, and {others} other "
-                f"records. Give the spec or --particles they came from, or fill it with `{asked.program} run`."
+                f"records. Give the {asked.spec_word} or --particles they came from, or fill it with "
+                f"`{asked.program} run`."
             )
         written = write(chosen, store, out)
     if as_json:

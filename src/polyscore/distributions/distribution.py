@@ -39,7 +39,12 @@ class Distribution(ABC):
 
     @abstractmethod
     def score(self, x: Tensor, alpha: Scale = 1.0, sigma: Scale = 0.0) -> Tensor:
-        """Return the gradient in x of the noised log-density, like x."""
+        """Return the gradient in x of the log-density of alpha X + sigma Z, like x.
+
+        Samplers ask in float32 unless told otherwise, from alpha near 0 (VP: 0.007; 0 itself where a schedule ends in
+        pure noise) to alpha near 1 with a small sigma: write it so that nothing cancels there, and compare with
+        dtype=torch.float64 once.
+        """
 
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return `n` draws, `(n, d)`; the same for the same seed. Optional."""
