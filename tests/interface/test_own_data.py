@@ -140,7 +140,7 @@ def test_another_training_is_not_replaced_unasked(tmp_path: Path) -> None:
     ("options", "word"),
     [
         (["--columns", "CD4,depth"], "'depth'"), (["--model", "foo"], "foo"), (["--steps", 0], "steps"),
-        (["--device", "abacus"], "--device"), (["--members", 0], "members"), (["--seconds", -1], "seconds"),
+        (["--device", "abacus"], "--device"), (["--ensemble", 0], "ensemble"), (["--seconds", -1], "seconds"),
         (["--columns", ""], "column"), (["--condition-column", "drug"], "'drug'"),
         (["--condition-column", "cell"], "few conditions"),
     ],

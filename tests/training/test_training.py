@@ -506,13 +506,13 @@ def test_models_of_different_conditions_do_not_stack():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"model": "foo"}, "foo"), ({"members": 0}, "members"), ({"members": -1}, "members"), ({"lr": 1e-3}, "lr"),
+        ({"model": "foo"}, "foo"), ({"ensemble": 0}, "ensemble"), ({"members": -1}, "ensemble"), ({"lr": 1e-3}, "lr"),
         ({"steps": 0}, "steps"), ({"batch": 0}, "batch"), ({"width": 0}, "width"), ({"depth": 0}, "depth"),
         ({"learning_rate": 0.0}, "learning_rate"), ({"learning_rate": -1.0}, "learning_rate"),
         ({"learning_rate": math.nan}, "learning_rate"), ({"activation": "swish"}, "swish"), ({"ema": 1.0}, "ema"),
         ({"ema": 0.0}, "ema"), ({"ema": math.nan}, "ema"), ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"checkpoint_every": -5}, "checkpoint_every"), ({"steps": 2.5}, "steps"), ({"width": 8.5}, "width"),
-        ({"members": 1.5}, "members"), ({"members": 10**9}, "members"), ({"seed": 1.7}, "seed"),
+        ({"ensemble": 1.5}, "ensemble"), ({"ensemble": 10**9}, "ensemble"), ({"seed": 1.7}, "seed"),
         ({"seed": "a"}, "seed"),
         ({"seed": True}, "seed"), ({"learning_rate": "fast"}, "learning_rate"), ({"ema": "long"}, "ema"),
         ({"standardise": "no"}, "standardise"), ({"activation": []}, "activation"), ({"seconds": "a"}, "seconds"),

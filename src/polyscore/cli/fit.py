@@ -23,7 +23,7 @@ _HELP = {
     "model": "conditional (one network told the condition) or separate (one network each).",
     "kind": "Of network, a name that a module of yours may have registered (--import, before the command).",
     "options": "Of that kind, a mapping such as '{features: 8}'.",
-    "members": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
+    "ensemble": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
     "seconds": "Stop after this time at the latest; the same command goes on.",
     "ema": "Decay of an average of the weights, such as 0.999; none by default.",
     "plain": "Train in the data's own units, which must then be near 1.",
@@ -46,7 +46,7 @@ def command(
     batch: Annotated[int, typer.Option(help="Points a step and network.")] = 512,
     learning_rate: Annotated[float, typer.Option(help="Of Adam, constant.")] = 2e-4,
     ema: Annotated[float | None, typer.Option(help=_HELP["ema"])] = None,
-    members: Annotated[int, typer.Option(help=_HELP["members"])] = 1,
+    ensemble: Annotated[int, typer.Option("--ensemble", "--members", help=_HELP["ensemble"])] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
@@ -71,7 +71,7 @@ def command(
         check_run(out, force)
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         data = table_of(table, condition_column, names)
-        how: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
+        how: dict[str, Any] = {"seed": seed, "ensemble": ensemble, "recipe": recipe, "device": device}
         family, path = _trained(data, out, force, tell, seconds=seconds, **how)
         summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
     if as_json:

@@ -14,15 +14,15 @@ from functools import cached_property
 from typing import Any
 
 from polyscore.experiments.references import REFERENCES
-from polyscore.nn.mlp import ACTIVATIONS
+from polyscore.models.network import PRECISIONS
 from polyscore.samplers import GRIDS, INTEGRATORS, QUADRATURES, STARTS
 from polyscore.schema import Checked, choice, count, flag, number, optional, setting
 from polyscore.smc import SCHEMES
+from polyscore.training import Recipe
 
 # Raise this when a change of the code changes results: old records are then no longer found.
 RESULTS_VERSION = 1
-PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
-_rate = number(0, 1, ends=False)
+_TRAINING = Recipe.domains()  # said once, in training
 _encode = json.JSONEncoder(sort_keys=True).encode  # made once: a store calls it twice a record
 
 
@@ -58,10 +58,10 @@ class Protocol(Checked):
     projections: int = setting(2000, count())
     precision: str = setting("auto", choice(PRECISIONS))
     train_steps: int = setting(20_000, count(1, 100_000_000))
-    batch: int = setting(512, count(3))
-    learning_rate: float = setting(2e-4, _rate)
-    width: int = setting(512, count())
-    depth: int = setting(4, count())
+    batch: int = setting(512, _TRAINING["batch"])
+    learning_rate: float = setting(2e-4, _TRAINING["learning_rate"])
+    width: int = setting(512, _TRAINING["width"])
+    depth: int = setting(4, _TRAINING["depth"])
     first_seed: int = setting(1, count(0, 2**63 - 1))
     grid: str = setting("snr", choice(GRIDS))
     integrator: str = setting("multistep", choice(INTEGRATORS))
@@ -69,9 +69,9 @@ class Protocol(Checked):
     start: str = setting("matched", choice(STARTS))
     resampling: str = setting("systematic", choice(SCHEMES))
     threshold: float = setting(1.0, number(0, 1))
-    activation: str = setting("silu", choice(ACTIVATIONS))
-    standardise: bool = setting(True, flag())
-    ema: float | None = setting(None, optional(_rate))
+    activation: str = setting("silu", _TRAINING["activation"])
+    standardise: bool = setting(True, _TRAINING["standardise"])
+    ema: float | None = setting(None, _TRAINING["ema"])
     content: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from polyscore.training.recipe import Recipe
 from polyscore.training.scales import warn_of_scales
 from polyscore.training.trainer import PAGE, Trainer
 
-_MOST_MEMBERS = 1000
+_MOST_MODELS = 1000
 _CPU = torch.device("cpu")
 
 
@@ -40,7 +40,7 @@ def fit(
     condition_column: str | None = None,
     columns: Sequence[str] | None = None,
     seed: int = 0,
-    members: int = 1,
+    ensemble: int = 1,
     recipe: Recipe | None = None,
     device: torch.device | str | None = None,
     checkpoint: str | Path | None = None,
@@ -58,7 +58,7 @@ def fit(
         condition_column: the column that names each row's condition.
         columns: the columns to learn, in this order; by default all others that hold numbers.
         seed: of everything random.
-        members: train this many models with seeds of their own; conditions are then ensembles.
+        ensemble: train this many models with seeds of their own; conditions are then ensembles.
         recipe: the training recipe; single fields may be given instead (`steps=`, `model=`, `kind=`, `width=` ...).
         device: "cuda" or "cpu"; the GPU where there is one.
         checkpoint: a file to save to every `checkpoint_every` steps, every `checkpoint_seconds`, and on Ctrl-C; a
@@ -67,16 +67,17 @@ def fit(
         progress: called with (step, steps, mean loss) every hundred steps, and every second where these take longer.
             By default a bar shows in a terminal or notebook once two seconds have passed; False shows nothing.
     """
-    require(is_count(members) and members <= _MOST_MEMBERS, "members",
-            f"be a whole number of at least 1, and at most {_MOST_MEMBERS}", members)  # fmt: skip
+    ensemble = fields.pop("members", ensemble)  # what the option was called up to 0.3.0
+    require(is_count(ensemble) and ensemble <= _MOST_MODELS, "ensemble",
+            f"be a whole number of at least 1, and at most {_MOST_MODELS}", ensemble)  # fmt: skip
     seed = as_seed(seed)
     if condition_column is not None:
         data = table_of(data, condition_column, columns)
     require(condition_column is not None or columns is None, "columns", "come with condition_column", columns)
-    seeds = [seed] if members == 1 else [derive(seed, "member", m) for m in range(members)]
+    seeds = [seed] if ensemble == 1 else [derive(seed, "member", m) for m in range(ensemble)]
     pace = _pace(checkpoint_every, checkpoint_seconds, seconds)
-    models = _train([data] * members, seeds, _recipe(recipe, fields), device, checkpoint, pace, progress)
-    more: dict[str, Any] = {} if members == 1 else {"seed": seed, "members": int(members)}
+    models = _train([data] * ensemble, seeds, _recipe(recipe, fields), device, checkpoint, pace, progress)
+    more: dict[str, Any] = {} if ensemble == 1 else {"seed": seed, "members": int(ensemble)}
     more |= {"source": data.about()} if isinstance(data, Table) else {}
     networks = [network for model in models for network in model.networks]
     return build_family(dataclasses.replace(models[0], networks=networks, training={**models[0].training, **more}))
@@ -150,7 +151,7 @@ def _check_memory(pools: Pools, recipe: Recipe, device: torch.device) -> None:
     needed = 4 * models * (conditions if recipe.separate else 1) * (4 * weights + batch)
     there = total_memory(device)
     require(needed < there, "a training", f"fit into the {show_bytes(there)} of {device}",
-            f"{show_bytes(needed)} of networks and batches", "Lower width, depth, batch or members.")  # fmt: skip
+            f"{show_bytes(needed)} of networks and batches", "Lower width, depth, batch or ensemble.")  # fmt: skip
 
 
 def _models(trainer: Trainer, pools: Pools) -> list[Checkpoint]:
