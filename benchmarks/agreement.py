@@ -11,21 +11,23 @@ import dataclasses
 import statistics
 import sys
 
-from polyscore.experiments.agreement import Pair
-from polyscore.experiments.papers.published import published
-from polyscore.experiments.papers.settings import SETTINGS
-from polyscore.experiments.papers.specs import load, names
+from polyscore.experiments.experiment import Column
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import BEYOND, METRICS, ROUNDING, tables, values, z_score
+from polyscore.experiments.tables import stored_values
+from polyscore.paper import named, names
+from polyscore.paper.agreement import METRICS, Pair
+from polyscore.paper.published import published
+from polyscore.paper.settings import SETTINGS
+from polyscore.paper.specs import KINDS
+from polyscore.paper.tables import BEYOND, ROUNDING, compared_tables, z_score
 
-PAPERS = [load(name) for name in names()]
-KINDS = ("conditional", "separate")
+PAPERS = [named(name) for name in names()]
 
 
 def counts(store: Store) -> list[str]:
     """Agreement with all runs, with the first ten, and without the rounding; then appendix E's ratios."""
-    every = [entry for table in tables(PAPERS, store) for entry in table.entries]
-    metrics = [table.metric for table in tables(PAPERS, store) for _ in table.entries]
+    every = [entry for table in compared_tables(PAPERS, store) for entry in table.entries]
+    metrics = [table.metric for table in compared_tables(PAPERS, store) for _ in table.entries]
     first_ten = [dataclasses.replace(entry, values=entry.values[:10]) for entry in every]
     lines = ["| within 3 | SW2 | MMD² |", "|---|---|---|"]
     for name, entries, rounding in (
@@ -51,11 +53,11 @@ def composed(store: Store) -> list[str]:
     columns = ((1000, 16), (1000, 256), (10_000, 1), (10_000, 16), (10_000, 256))
     head = " | ".join(f"N = {size}, K = {k}" for size, k in columns)
     lines = [f"| ours (standard errors), published | {head} |", "|---" * (len(columns) + 1) + "|"]
-    experiments = {(e.setting, e.models): e for e in PAPERS}
+    experiments = {(e.family, e.kinds): e for e in PAPERS}
     for name in SETTINGS:
         row = []
         for size, k in columns:
-            one, many = (values(experiments[name, kind], store, "sw2", k, size) for kind in KINDS)
+            one, many = (stored_values(experiments[name, kind], store, "sw2", k, Column(kind, size)) for kind in KINDS)
             pair = Pair(name, "composition", k, "sw2", one, many)
             theirs = [published(name, kind, "sw2", k, size).mean for kind in KINDS]
             ratio = statistics.fmean(many) / statistics.fmean(one)

@@ -18,7 +18,7 @@ import plain
 import torch
 
 import polyscore as ps
-from polyscore.experiments.papers.settings import setting
+from polyscore.paper.settings import setting
 
 GAUSSIAN = [torch.diag(torch.tensor([10.0, 1.0])), torch.diag(torch.tensor([1.0, 10.0])), 1.1 * torch.eye(2)]
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import polyscore as ps
 from polyscore import plots
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.papers.settings import setting
+from polyscore.paper.settings import setting
 
 PARTICLES = (1, 2, 4, 8, 16, 32, 64)
 COUNT = 1000

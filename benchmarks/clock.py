@@ -11,24 +11,26 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-import polyscore.nn.mlp as mlp
-import polyscore.training.trainer as trainer
-from polyscore.experiments.cells import Cell, Protocol
+import polyscore.nn.perceptron as perceptron
+import polyscore.nn.vanilla as vanilla
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, model_of, train
-from polyscore.experiments.papers.published import RUNS, published
+from polyscore.paper import experiment
+from polyscore.paper.published import RUNS, published
 
 NAME = "gaussian-factorized-ood"
+CHOSEN = experiment(NAME)
 
 
 def measure(feature: Callable[[Tensor], Tensor], runs: int) -> list[str]:
     """Train and sample with a network that sees feature(t); one line a particle count."""
-    mlp.time_feature = trainer.time_feature = feature  # type: ignore[assignment]
+    perceptron.time_feature = vanilla.time_feature = feature  # type: ignore[assignment]
     cells = [Cell(NAME, "conditional", 10_000, run, k) for k in (1, 4, 16) for run in range(runs)]
-    families = train(list(dict.fromkeys(map(model_of, cells))), Protocol(), "cuda")
+    families = train(list(dict.fromkeys(map(model_of, cells))), CHOSEN, "cuda")
     lines = []
     for k in (1, 4, 16):
         chosen = [cell for cell in cells if cell.particles == k]
-        values = [compute(cell, families[model_of(cell)], Protocol(), "cuda")[0]["sw2"] for cell in chosen]
+        values = [compute(cell, families[model_of(cell)], CHOSEN, "cuda")[0]["sw2"] for cell in chosen]
         mean, std, cell = (
             statistics.fmean(values),
             statistics.pstdev(values),

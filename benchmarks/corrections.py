@@ -1,6 +1,9 @@
 """The published method as it is and mended, side by side: the numbers behind docs/findings.md that need no network.
 
-python benchmarks/corrections.py [evidence] [settings] [reference] [velocity]    # ten minutes of two cores for all
+    python benchmarks/corrections.py [evidence] [settings] [reference] [velocity]    # ten minutes of two cores for all
+
+`settings` prints what benchmarks/specs/as-written.yaml has filled runs/as-written with. The others are no specs: they
+are about evidence, about references themselves, and about models that add something else than scores.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from torch import Tensor
 
 import polyscore as ps
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.papers.settings import far_mixtures, grid_mixtures
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import table_of
+from polyscore.paper import specs
+from polyscore.paper.settings import far_mixtures
 from polyscore.targets import exact
 
 warnings.simplefilter("ignore", DegeneracyWarning)
@@ -44,27 +50,11 @@ def evidence() -> None:
 
 def settings() -> None:
     """Mixtures as the text has them and as the experiments had them: SW2 of the paper's analytic column."""
-    grid = {name: ps.Mixture(member.means, cov=0.6) for name, member in grid_mixtures().members.items()}
-    far = dict(far_mixtures().members)
-    means = far["base"].means.clone()
-    means[1] = 0.0
-    far |= {"a1": ps.Mixture(means[:2], cov=1.0), "base": ps.Mixture(means, cov=1.0)}
-    cases = {
-        "mixture-id, standard deviation 0.6": grid_mixtures(),
-        "mixture-id, variance 0.6 (the text)": ps.Family(grid),
-        "mixture-ood, second mean of a1 (9, 0)": far_mixtures(),
-        "mixture-ood, second mean of a1 (0, 0) (the text)": ps.Family(far),
-    }
+    store = Store("runs/as-written")
     row("analytic scores, clip 15, three runs", "K = 1", "K = 4", "K = 16")
     row("---", "---", "---", "---")
-    for name, family in cases.items():
-        q = family["a1"] * family["a2"] / family["base"]
-        row(name, *(f"{statistics.fmean(_sw2(q, k, seed) for seed in range(3)):.3f}" for k in (1, 4, 16)))
-
-
-def _sw2(q: ps.Composition, particles: int, seed: int) -> float:
-    samples = ps.FeynmanKac.published(particles).sample(q, 3000, seed=seed).samples
-    return ps.sliced_wasserstein(samples, exact(q, "grid").sample(3000, seed=100 + seed), seed=seed)
+    for name, experiment in specs.read("benchmarks/specs/as-written.yaml").items():
+        row(name, *(f"{e.mean:.3f}" if e.values else "" for e in table_of(experiment, store, "sw2").entries))
 
 
 def reference(draws: int = 100) -> None:

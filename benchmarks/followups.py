@@ -1,9 +1,9 @@
 """Other runs of cells that were looked at twice, and resampling schemes side by side; on a CPU.
 
-    python benchmarks/followups.py cells          # other runs of four analytic cells, about 12 minutes
+    python benchmarks/followups.py cells          # what benchmarks/specs/followups.yaml has filled runs/followups with
     python benchmarks/followups.py resampling     # the OOD mixture at K = 64, four ways to resample, about 10 minutes
 
-Results go to benchmarks/results/followups-*.md.
+Results go to benchmarks/results/followups-*.md. A spec cannot say `resampling`: it measures a slot, not the samples.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ import torch
 import polyscore as ps
 from polyscore.algebra import base_composition
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments.cells import Cell, Protocol
-from polyscore.experiments.compute import compute, reference_of
-from polyscore.experiments.papers.published import published
-from polyscore.experiments.papers.settings import setting
-from polyscore.experiments.tables import z_score
+from polyscore.experiments.cells import ANALYTIC
+from polyscore.experiments.compute import reference_of
+from polyscore.experiments.experiment import Column
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import table_of
+from polyscore.paper import experiment, specs
+from polyscore.paper.published import published
+from polyscore.paper.settings import setting
+from polyscore.paper.tables import z_score
 
-CELLS = (
-    ("gaussian-factorized-id", 4, 60),
-    ("gaussian-factorized-id", 16, 60),
-    ("mixture-ood", 16, 60),
-    ("mixture-ood", 64, 22),
-)
 FIRST = 1000  # runs that no store has
 SCHEMES = ("systematic", "multinomial")
 
@@ -43,28 +41,24 @@ def cells() -> list[str]:
         "| cell, analytic | other runs | SW2 | z, conditional table | z, separate table |",
         "|---|---|---|---|---|",
     ]
-    protocol = Protocol()
-    for name, particles, count in CELLS:
-        values = []
-        for run in range(FIRST, FIRST + count):
-            cell = Cell(name, "analytic", 0, run, particles)
-            values.append(compute(cell, setting(name), protocol, "cpu")[0]["sw2"])
-        mean, std = statistics.fmean(values), statistics.pstdev(values)
-        tables = [published(name, kind, "sw2", particles) for kind in ("conditional", "separate")]
-        zs = [f"{z_score(mean, std, count, table):+.1f}" for table in tables]
-        lines.append(f"| {name}, K = {particles} | {count} | {mean:.4f} ± {std:.4f} | {' | '.join(zs)} |")
-        print(lines[-1], flush=True)
+    for e in specs.read("benchmarks/specs/followups.yaml").values():
+        for entry in (entry for entry in table_of(e, Store("runs/followups"), "sw2").entries if entry.values):
+            tables = [published(e.family, kind, "sw2", int(entry.row)) for kind in specs.KINDS]
+            zs = [f"{z_score(entry.mean or 0.0, entry.std or 0.0, entry.runs, table):+.1f}" for table in tables]
+            numbers = f"{entry.runs} | {entry.mean:.4f} ± {entry.std:.4f} | {' | '.join(zs)}"
+            lines.append(f"| {e.family}, K = {entry.row} | {numbers} |")
+            print(lines[-1], flush=True)
     return lines
 
 
 def resampling(runs: int = 6) -> list[str]:
     """SW2 when the output is a slot drawn by weight, as in the library, and when it is always slot 0."""
     lines = ["| SW2 | a random slot is the output | slot 0 is the output |", "|---|---|---|"]
-    q = base_composition(setting("mixture-ood"))
+    q, chosen = base_composition(setting("mixture-ood")), experiment("mixture-ood", ANALYTIC)
     for scheme in SCHEMES:
         drawn, first = [], []
         for run in range(FIRST, FIRST + runs):
-            reference = reference_of(Cell("mixture-ood", "analytic", 0, run, 64), Protocol())
+            reference = reference_of(chosen.cell(64, Column(ANALYTIC), run), chosen)
             sampler = dataclasses.replace(ps.FeynmanKac.published(64), resampling=scheme)
             result = sampler.sample(q, 5000, seed=run, device="cpu")
             drawn.append(ps.sliced_wasserstein(result.samples, reference, seed=run))

@@ -12,12 +12,12 @@ import torch
 from kernels import network
 from triton.testing import do_bench
 
+from polyscore.nn import Perceptron
 from polyscore.nn.fast.hopper import DEPTH, HopperNetwork
 from polyscore.nn.fast.layered import FusedNetwork
-from polyscore.nn.mlp import ScoreNetwork
 
 
-def build(net: ScoreNetwork, argument: str) -> FusedNetwork | HopperNetwork:
+def build(net: Perceptron, argument: str) -> FusedNetwork | HopperNetwork:
     if argument == "triton":
         return FusedNetwork(net)
     depth, *options = argument.split(",")
@@ -35,7 +35,7 @@ def main() -> None:
     for rows in (1_280_000, 320_000, 80_000, 20_000, 5_000):
         x = 3 * torch.randn(rows, 2, device="cuda")
         flops = 2 * 3 * rows * 512 * 512 * 3
-        exact = net.noise(x[-2000:], offsets)
+        exact = net.noise(x[-2000:], (offsets,))
         for name, fast in candidates.items():
             answer = fast.noise(x, half)[:, -2000:]
             error = ((answer - exact).norm() / exact.norm()).item()

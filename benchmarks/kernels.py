@@ -10,8 +10,8 @@ import sys
 import torch
 from triton.testing import do_bench
 
+from polyscore.nn import Perceptron, StackedMLP
 from polyscore.nn.fast.layered import FusedNetwork, Tile
-from polyscore.nn.mlp import ScoreNetwork, StackedMLP
 
 TILES = [
     Tile(128, 256, 64, 8, 3), Tile(128, 256, 64, 8, 4), Tile(128, 128, 64, 4, 3, 2), Tile(128, 128, 32, 4, 4, 2),
@@ -20,10 +20,10 @@ TILES = [
 ]  # fmt: skip
 
 
-def network(conditions: int = 3, dim: int = 2, width: int = 512, depth: int = 4, shared: bool = True) -> ScoreNetwork:
+def network(conditions: int = 3, dim: int = 2, width: int = 512, depth: int = 4, shared: bool = True) -> Perceptron:
     inputs = 1 + dim + (conditions if shared else 0)
     stack = StackedMLP(inputs, dim, range(1 if shared else conditions), width, depth).cuda()
-    return ScoreNetwork(list(stack.weights), list(stack.biases), dim, "silu")
+    return Perceptron(list(stack.weights), list(stack.biases), dim, "silu")
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     x = 3 * torch.randn(rows, 2, device="cuda")
     offsets = net.offsets(torch.tensor([0.3], device="cuda"))[0]
     half = fused.half_offsets(offsets)
-    exact = net.noise(x[:4096], offsets)
+    exact = net.noise(x[:4096], (offsets,))
     flops = 2 * 3 * rows * 512 * 512 * 3
     first = do_bench(lambda: fused._first(x, half), return_mode="median")
     print(f"first layer alone {first:.3f} ms; floor of the products {flops / 790e12 * 1e3:.2f} ms")

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 import plain
@@ -26,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 import polyscore as ps
-from polyscore.nn import fast
-from polyscore.nn.fast import table
+from polyscore.fields import evaluators
+from polyscore.nn.fast import plane
 
 GAUSSIANS = {"a1": ps.Gaussian(cov=[10, 1]), "a2": ps.Gaussian(cov=[1, 10]), "base": ps.Gaussian(cov=1.0)}
 
@@ -143,7 +144,7 @@ def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
         scaled = f" ({steps // shorter} of {steps} steps, scaled)" if shorter > 1 else ""
         rows.append(_row(f"sample K = {particles}, plain{scaled}", base))
         rows.append(_row(f"sample K = {particles}, ours", ours, base / ours, None if small else floor))
-        if swarms * particles >= table.WORTHWHILE:
+        if swarms * particles >= plane.WORTHWHILE:
             rows.append(table_row(q, sampler, device, base))
         if particles == 256:
             rows.append(other_work_row(particles, ours))
@@ -159,16 +160,20 @@ def table_row(q: ps.Composition, sampler: ps.FeynmanKac, device: str, base: floa
     return _row(f"sample K = {sampler.particles}, ours, by {used}", seconds, base / seconds)
 
 
-class Silent:
+class Silent(evaluators.Evaluator):
     """Stands for the network's kernels: hands out noise that is there already, at no cost."""
 
-    def __init__(self, conditions: int) -> None:
-        self.conditions, self.answers = conditions, dict[tuple[int, ...], Tensor]()
+    arithmetic = "fp16"
+    answers: ClassVar[dict[tuple[int, ...], Tensor]] = {}
 
-    def half_offsets(self, offsets: Tensor) -> Tensor:
-        return offsets
+    def __init__(self, case: evaluators.Case, below: evaluators.Evaluator | None) -> None:
+        self.conditions = case.network.conditions
 
-    def noise(self, x: Tensor, half_offset: Tensor) -> Tensor:
+    @staticmethod
+    def serves(case: evaluators.Case) -> bool:
+        return True
+
+    def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
         if x.shape not in self.answers:
             self.answers[x.shape] = torch.randn(self.conditions, *x.shape, device=x.device)
         return self.answers[x.shape]
@@ -178,8 +183,8 @@ def other_work_row(particles: int, cell_seconds: float) -> dict[str, object]:
     """Seconds of a cell without its network: moves, residual, resampling, bookkeeping."""
     family = ps.fit(_data(100, 0), device="cuda", steps=2).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
-    sampler, silent = ps.FeynmanKac.published(particles), Silent(3)
-    with mock.patch.object(fast, "fuse", lambda network, device: silent):
+    sampler = ps.FeynmanKac.published(particles)
+    with mock.patch.object(evaluators, "EVALUATORS", (Silent, evaluators.Float32)):
         sampler.sample(q, 5000, seed=0, device="cuda")
         [seconds] = timed(partial(sampler.sample, q, 5000, seed=1, device="cuda"), repeats=3)
     return _row(f"K = {particles} without its network ({100 * seconds / cell_seconds:.0f} % of the cell)", seconds)

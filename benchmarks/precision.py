@@ -1,9 +1,9 @@
 """Precision, shown: SW2 of trained models in a fast mode and in a slower one, same seeds, paired.
 
-    python benchmarks/precision.py [runs]            # fp16 against float32; results/precision.md
-    python benchmarks/precision.py [runs] --table    # tables against the network itself, both fp16; results/table.md
+    python benchmarks/precision.py [runs/precision]     # of benchmarks/specs/precision.yaml, which says how to fill it
 
-On a GPU. The mean paired difference must stay below three of its own standard errors and below 2 % of the mean.
+The mean paired difference must stay below three of its own standard errors and below 2 % of the mean. Results go to
+benchmarks/results/precision.md (fp16 against float32) and table.md (tables against the network itself, both fp16).
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from pathlib import Path
 
 import torch
 
-from polyscore.experiments.cells import Cell, Protocol
-from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.experiment import Column, Experiment
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import stored_values
+from polyscore.paper import specs
 
-# What is compared with what, and where: tables serve only many particles.
-MODES = {
-    "precision": ("auto", "float32", (("gaussian-factorized-ood", (1, 4, 16)), ("mixture-id", (1, 4)))),
-    "table": ("auto", "fp16", (("gaussian-factorized-ood", (64, 256)), ("mixture-ood", (64, 256)))),
-}
+FILES = {"few": ("precision", "float32"), "many": ("table", "fp16")}
 
 
 def row(name: str, particles: int, pairs: list[tuple[float, float]]) -> str:
@@ -31,35 +29,36 @@ def row(name: str, particles: int, pairs: list[tuple[float, float]]) -> str:
     mean, error = statistics.fmean(differences), statistics.stdev(differences) / len(pairs) ** 0.5
     fast, slow = (statistics.fmean(column) for column in zip(*pairs))
     holds = abs(mean) < 3 * error and abs(mean) < 0.02 * slow
-    verdict = "yes" if holds else "NO"
     numbers = f"{fast:.4f} | {slow:.4f} | {mean:+.5f} | {error:.5f} | {100 * mean / slow:+.2f} %"
-    return f"| {name} | {particles} | {numbers} | {verdict} |"
+    return f"| {name} | {particles} | {numbers} | {'yes' if holds else 'NO'} |"
+
+
+def rows(fast: Experiment, slow: Experiment, store: Store) -> list[str]:
+    column, found = Column("conditional", 10_000), []
+    for k in fast.particles:
+        values = [stored_values(e, store, "sw2", k, column) for e in (fast, slow)]
+        if min(map(len, values)) > 1:
+            found.append(row(fast.family, k, list(zip(*values, strict=True))))
+    return found
 
 
 def main() -> None:
-    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    runs, mode = (numbers or [10])[0], "table" if "--table" in sys.argv else "precision"
-    fast, slow, cases = MODES[mode]
-    protocols = [Protocol(precision=precision) for precision in (fast, slow)]
-    lines = [
-        f"{time.strftime('%Y-%m-%d')}, {torch.cuda.get_device_name()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}, N = 10,000, {runs} runs\n",
-        f"| setting | K | SW2 {fast} | SW2 {slow} | paired difference | its standard error | of the mean | holds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    target = Path("benchmarks/results") / f"{mode}.md"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for name, counts in cases:
-        cells = [Cell(name, "conditional", 10_000, run, k) for k in counts for run in range(runs)]
-        families = train(list(dict.fromkeys(map(model_of, cells))), protocols[0], "cuda")
-        for k in counts:
-            pairs = []
-            for cell in (cell for cell in cells if cell.particles == k):
-                family = families[model_of(cell)]
-                pairs.append(tuple(compute(cell, family, protocol, "cuda")[0]["sw2"] for protocol in protocols))
-            lines.append(row(name, k, pairs))
-            print(lines[-1], flush=True)
-            target.write_text("\n".join(lines) + "\n")
+    store = Store(sys.argv[1] if len(sys.argv) > 1 else "runs/precision")
+    known = specs.read("benchmarks/specs/precision.yaml")
+    devices = sorted({str(record.about.get("device")) for record in store.records.values()})
+    for kind, (file, slow) in FILES.items():
+        fast = [name for name in known if name.endswith(f"{kind} auto")]
+        lines = [line for name in fast for line in rows(known[name], known[name.replace("auto", slow)], store)]
+        head = f"{time.strftime('%Y-%m-%d')}, {', '.join(devices)}, torch {torch.__version__}, "
+        text = [
+            f"{head}Python {platform.python_version()}, N = 10,000\n",
+            f"| setting | K | SW2 auto | SW2 {slow} | paired difference | its standard error | of the mean | holds |",
+            "|---|---|---|---|---|---|---|---|",
+            *lines,
+        ]
+        print("\n".join(text))
+        if lines:
+            (Path("benchmarks/results") / f"{file}.md").write_text("\n".join(text) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ import torch
 
 import polyscore as ps
 from polyscore.algebra import base_composition
-from polyscore.experiments.cells import Cell, Protocol
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import model_of, reference_of, sample, train
+from polyscore.paper import experiment
 
 CELL = Cell("mixture-id", "separate", 100, 6, 256)
-PROTOCOL = Protocol()
+CHOSEN = experiment("mixture-id", "separate")
 
 
 def strays(family: ps.Family) -> list[str]:
@@ -31,9 +32,9 @@ def strays(family: ps.Family) -> list[str]:
     lines = []
     for precision in ("tf32", "float32"):
         family.to(precision=precision)
-        result = sample(CELL, family, PROTOCOL, "cuda")
+        result = sample(CELL, family, CHOSEN, "cuda")
         reach = result.samples.norm(dim=-1)
-        near, reference = reach < 50, reference_of(CELL, PROTOCOL).to(result.samples)
+        near, reference = reach < 50, reference_of(CELL, CHOSEN).to(result.samples)
         distances = [ps.sliced_wasserstein(x, reference) for x in (result.samples, result.samples[near])]
         lines.append(
             f"{precision}: {int((~near).sum())} of {len(near)} samples beyond 50, the farthest at {reach.max():.0f}; "
@@ -57,11 +58,11 @@ def outward(family: ps.Family, times: tuple[float, ...] = (0.5, 0.1, 0.01)) -> l
 
 
 def main() -> None:
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else PROTOCOL.train_steps
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else CHOSEN.protocol.train_steps
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    protocol = dataclasses.replace(PROTOCOL, train_steps=steps)
-    family = train([model_of(CELL)], protocol, device)[model_of(CELL)]
-    whole = steps == PROTOCOL.train_steps and device == "cuda"
+    protocol = dataclasses.replace(CHOSEN.protocol, train_steps=steps)
+    family = train([model_of(CELL)], dataclasses.replace(CHOSEN, protocol=protocol), device)[model_of(CELL)]
+    whole = steps == CHOSEN.protocol.train_steps and device == "cuda"
     lines = [f"{torch.cuda.get_device_name()}", "", *strays(family), ""] if whole else []
     text = "\n".join([*lines, *outward(family)])
     print(text)

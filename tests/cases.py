@@ -36,9 +36,10 @@ SCHEDULES = {
     "DDPM-zero-snr": ps.DDPM(zero_snr=True),
     "DDPM-200-zero-snr": ps.DDPM(timesteps=200, beta_start=1e-3, beta_end=0.03, zero_snr=True),
     "Cosine": ps.Cosine(),
+    "Cosine-offset": ps.Cosine(offset=0.008),
     "LinearFlow": ps.LinearFlow(),
 }
-PURE_NOISE = {name: s for name, s in SCHEDULES.items() if name.endswith("zero-snr") or name in ("Cosine", "LinearFlow")}
+PURE_NOISE = {name: s for name, s in SCHEDULES.items() if name.endswith("zero-snr") or name[:6] in ("Cosine", "Linear")}
 
 DISTRIBUTIONS = {
     "gaussian-1": ps.Gaussian(mean=[0.7], cov=2.3),
@@ -157,7 +158,7 @@ def closed_form(q: ps.Composition) -> tuple[np.ndarray, np.ndarray, float]:
     return cov @ shift, cov, log_z
 
 
-def naive_spread(scores: Tensor, exponents: list[float]) -> Tensor:
+def naive_excess(scores: Tensor, exponents: list[float]) -> Tensor:
     """|S|^2 - sum w |s|^2 to the letter, in float64; scores (A, ..., d)."""
     scores = scores.double()
     composed = sum(w * s for w, s in zip(exponents, scores, strict=True))

@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from polyscore.experiments.cells import Experiment, Protocol
+from polyscore import paper
+from polyscore.experiments.driver import run
+from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.jobs import Job, Parcel, work
-from polyscore.experiments.runner import run
 from polyscore.experiments.store import Store
 
-PROTOCOL = Protocol(swarms=64, steps=5, projections=16, train_steps=10, width=8, depth=1)
+PROTOCOL = dataclasses.replace(paper.PROTOCOL, swarms=64, steps=5, projections=16, train_steps=10, width=8, depth=1)
 
 
 def experiment(models: str = "conditional", runs: int = 2, setting: str = "gaussian-factorized-ood") -> Experiment:
-    return Experiment(setting, models, train_sizes=(20, 50), particles=(1, 4), runs=runs, protocol=PROTOCOL)
+    return paper.experiment(setting, models, train_sizes=(20, 50), particles=(1, 4), runs=runs, protocol=PROTOCOL)
 
 
 def filled(path: Path, *experiments: Experiment) -> Store:

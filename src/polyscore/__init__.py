@@ -5,20 +5,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
 _HOMES = {
-    "algebra": ["Composition", "Family", "base_composition", "parse"],
-    "distributions": ["Gaussian", "Mixture"],
+    "algebra": ["Composition", "Family", "base_composition", "load", "parse"],
+    "distributions": ["Density", "Distribution", "Gaussian", "Mixture"],
     "models.ensemble": ["Ensemble"],
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
-    "training": ["Recipe", "fit", "fit_many", "load"],
+    "training": ["Recipe", "fit", "fit_many"],
 }
+_ROOMS = (  # modules that are asked for by their own name, to register what is yours
+    "algebra", "distributions", "experiments", "features", "images", "metrics", "models", "nn", "pipelines", "plots",
+    "rooms", "samplers", "schedules", "smc", "targets", "training",
+)  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_NAMES)]
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from polyscore.algebra import Composition as Composition
     from polyscore.algebra import Family as Family
     from polyscore.algebra import base_composition as base_composition
+    from polyscore.algebra import load as load
     from polyscore.algebra import parse as parse
+    from polyscore.distributions import Density as Density
+    from polyscore.distributions import Distribution as Distribution
     from polyscore.distributions import Gaussian as Gaussian
     from polyscore.distributions import Mixture as Mixture
     from polyscore.metrics import mmd2 as mmd2
@@ -46,12 +53,11 @@ if TYPE_CHECKING:
     from polyscore.training import Recipe as Recipe
     from polyscore.training import fit as fit
     from polyscore.training import fit_many as fit_many
-    from polyscore.training import load as load
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plots":  # a module; the others are names from one
-        return importlib.import_module("polyscore.plots")
+    if name in _ROOMS:
+        return importlib.import_module(f"polyscore.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'polyscore' has no attribute {name!r}")
     return getattr(importlib.import_module(f"polyscore.{_NAMES[name]}"), name)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import importlib.util
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 
 import torch
 
 from polyscore.errors import ArgumentError, shorten
+from polyscore.limits import physical_memory
 
 
 def check_device(device: torch.device | str, subject: str = "device") -> torch.device:
@@ -33,3 +37,31 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     Autocast would compute in half precision what calls itself float32.
     """
     return torch.autocast(device.type, enabled=False)
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of a device in all."""
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else physical_memory()
+
+
+@contextmanager
+def matmul_precision(mode: str, device: torch.device) -> Iterator[None]:
+    """Set float32 products on a GPU to "highest" (float32) or "high" (TF32) for a while.
+
+    The setting belongs to the whole process, so a CPU, where it changes nothing, leaves it alone.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(mode)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@lru_cache(maxsize=1)
+def has_triton() -> bool:
+    """Whether Triton is there; it comes with PyTorch's GPU builds."""
+    return importlib.util.find_spec("triton") is not None

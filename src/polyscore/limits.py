@@ -30,6 +30,11 @@ def available_memory() -> int | None:
     return _pages("SC_AVPHYS_PAGES") or _pages("SC_PHYS_PAGES")
 
 
+def physical_memory() -> int:
+    """Return the bytes of this machine's memory in all, or more than any has where it does not say."""
+    return _pages("SC_PHYS_PAGES") or 1 << 62
+
+
 def show_bytes(count: int) -> str:
     """Return a size in words: `3.2 GB`."""
     units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"]

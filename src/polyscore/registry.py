@@ -69,4 +69,7 @@ class Registry(Mapping[str, T]):
 
 
 def _origin(entry: object) -> tuple[object, object]:
-    return getattr(entry, "__module__", entry), getattr(entry, "__qualname__", entry)
+    """Where an entry was defined; a lambda or closure has only itself, since many are defined in one place."""
+    name = getattr(entry, "__qualname__", entry)
+    many = not isinstance(entry, type) and ("<lambda>" in str(name) or "<locals>" in str(name))
+    return getattr(entry, "__module__", entry), entry if many else name

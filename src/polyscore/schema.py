@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyscore.errors import ArgumentError, is_number, listed, nearest, require, shorten
+from polyscore.errors import ArgumentError, is_finite, listed, nearest, require, shorten
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,14 @@ class Domain:
         holds: whether a value is one of them.
         plain: the value as files hold it.
         known: the names among which it is chosen, if it is; they may grow.
+        remedy: what to do about another one.
     """
 
     rule: str
     holds: Callable[[Any], bool]
     plain: Callable[[Any], Any] = lambda value: value
     known: Collection[str] = ()
+    remedy: str = ""
 
     @property
     def words(self) -> str:
@@ -57,9 +59,10 @@ def number(low: float, high: float = float("inf"), *, ends: bool = True) -> Doma
     rule += (f", and at most {high:g}" if ends else f", and below {high:g}") if bounded else ""
 
     def holds(value: Any) -> bool:
-        if not is_number(value) or abs(value) == float("inf"):
+        if not is_finite(value):
             return False
-        return low <= value <= high if ends else low < value < high
+        wide = float(value)  # NumPy's float32 cannot be compared with 1e300
+        return low <= wide <= high if ends else low < wide < high
 
     return Domain(rule, holds, float)
 
@@ -112,16 +115,23 @@ def setting(default: Any, domain: Domain) -> Any:
     return dataclasses.field(default=default, metadata={"domain": domain})
 
 
+_LEAVE = "Correct it, or leave it out."
+
+
 @dataclass(frozen=True)
 class Checked:
-    """A frozen dataclass whose fields have domains."""
+    """A frozen dataclass whose fields have domains; one that a subclass gives another default keeps its domain.
+
+    What `__init__` does not take is a class's own value, and is not checked; its domain is for subclasses that open it.
+    """
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            domain = field.metadata.get("domain")
+            domain = _domain(type(self), field.name) if field.init else None
             if domain is not None:
                 value = getattr(self, field.name)
-                require(domain.holds(value), field.name, domain.words, shorten(value, 100), _near(value, domain))
+                remedy = _near(value, domain) or domain.remedy or ("" if _required(field) else _LEAVE)
+                require(domain.holds(value), field.name, domain.words, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 
     @classmethod
@@ -142,6 +152,11 @@ class Checked:
         missing = [f.name for f in dataclasses.fields(cls) if f.init and _required(f) and f.name not in mapping]
         require(not missing, subject, f"have {listed(missing, 30, str)}", "none", f"Add `{(missing or [''])[0]}:`.")
         return cls(**mapping)
+
+
+def _domain(cls: type, name: str) -> Domain | None:
+    own = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((field.metadata["domain"] for field in own if field is not None and "domain" in field.metadata), None)
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

@@ -131,7 +131,7 @@ def test_a_small_error_of_a_learned_score_stays_small_at_the_noise_end(schedule)
 
 
 def test_no_warning_for_the_settings_of_the_paper():
-    from polyscore.experiments.papers.settings import SETTINGS, setting
+    from polyscore.paper.settings import SETTINGS, setting
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -23,7 +23,7 @@ from cases import (
     weighted_moments,
 )
 from polyscore.errors import ArgumentError
-from polyscore.samplers.moves import Paper
+from polyscore.samplers.moves import Unbalanced
 
 EXPONENTS = {
     ".5,.5": {"a": 0.5, "b": 0.5},
@@ -87,9 +87,10 @@ def test_schedules_that_end_in_pure_noise(schedule, exponents, churn):
 
 
 @pytest.mark.parametrize("exponents", ["2,-.5", ".5,.5"])
-def test_the_papers_move_is_right_too(exponents):
+def test_the_unbalanced_move_is_right_too(exponents):
     q = compose(gaussian_family(2), **EXPONENTS[exponents])
-    check(ps.FeynmanKac(particles=4096, steps=1000, move=Paper(), grid="equal").sample(q, 1, seed=6), q, limit=0.25)
+    sampler = ps.FeynmanKac(particles=4096, steps=1000, move=Unbalanced(), grid="equal")
+    check(sampler.sample(q, 1, seed=6), q, limit=0.25)
 
 
 def test_the_published_sign_and_start_are_wrong_away_from_one():
@@ -105,16 +106,16 @@ def test_the_published_sampler_is_right_at_one():
 
 
 @pytest.mark.parametrize("exponents", ["2,-.5", ".3,.2"])
-def test_the_papers_move_on_pure_noise_is_refused_away_from_one(exponents):
+def test_the_unbalanced_move_on_pure_noise_is_refused_away_from_one(exponents):
     """Its steps and its rates belong to two moves there."""
     q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS[exponents])
     with pytest.raises(ArgumentError, match="balanced move when W is not 1"):
-        ps.FeynmanKac(particles=4, steps=5, move=Paper()).sample(q, 1)
+        ps.FeynmanKac(particles=4, steps=5, move=Unbalanced()).sample(q, 1)
 
 
-def test_the_papers_move_on_pure_noise_is_right_at_one():
+def test_the_unbalanced_move_on_pure_noise_is_right_at_one():
     q = compose(gaussian_family(2, ps.Cosine()), **EXPONENTS["1,1,-1"])
-    check(ps.FeynmanKac(particles=4096, steps=250, move=Paper()).sample(q, 4, seed=6), q)
+    check(ps.FeynmanKac(particles=4096, steps=250, move=Unbalanced()).sample(q, 4, seed=6), q)
 
 
 def test_scores_alone_give_the_same_evidence():

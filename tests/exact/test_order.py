@@ -7,9 +7,11 @@ import torch
 import polyscore as ps
 from cases import F64, PURE_NOISE, SCHEDULES, compose, gaussian_family, time_grid
 from polyscore.samplers.checks import variance_ratio
-from polyscore.samplers.grids import equal_grid, extent_of, snr_grid
-from polyscore.samplers.loop import Settings, iterate, make_plan
-from polyscore.samplers.moves import Balanced, _integrals, _phi, euler_steps, frozen_steps, multistep_steps
+from polyscore.samplers.grids import TimeGrid, equal_grid, extent_of, snr_grid
+from polyscore.samplers.integrators import _integrals, _phi, euler_steps, frozen_steps, multistep_steps
+from polyscore.samplers.loop import iterate
+from polyscore.samplers.moves import Balanced
+from polyscore.samplers.plan import make_plan
 
 
 def root(matrix):
@@ -31,7 +33,7 @@ def ode_errors(schedule, counts, order=1, **how):
     q = gaussian_family(3, schedule)["a"]
     errors = []
     for steps in counts:
-        plan = make_plan(q, Settings(1, steps, 0.0, order, Balanced(), None, **how), 3, torch.empty(0, dtype=F64))
+        plan = make_plan(q, ps.Denoise(steps, churn=0.0, order=order, **how), 3, torch.empty(0, dtype=F64))
         states = list(iterate(plan, 0, 64))
         first, last = states[0].x[:, 0].numpy(), states[-1].x[:, 0].numpy()
         # Equal Euler steps go all the way although their times are clamped.
@@ -39,6 +41,10 @@ def ode_errors(schedule, counts, order=1, **how):
         start, end = (1.0, 0.0) if whole else (plan.times[0].item(), plan.times[-1].item())
         errors.append(np.abs(last - flow_map(q.distribution("a"), schedule, first, start, end)).max())
     return np.array(errors)
+
+
+def grid_of(times):
+    return TimeGrid(times, -times.diff())
 
 
 def slopes(errors, counts):
@@ -79,8 +85,8 @@ def test_weak_order_of_the_default_steps(churn, integrator, order):
     counts = np.array([100, 200, 400, 800])
     gaps = []
     for steps in counts.tolist():
-        times = snr_grid(schedule, steps, extent).times
-        gaps.append(abs(variance_ratio(schedule, 0.3, times, build(schedule, times, 1.0, churn)) - 1))
+        grid = snr_grid(schedule, steps, extent)
+        gaps.append(abs(variance_ratio(schedule, 0.3, grid.times, build(schedule, grid, 1.0, churn)) - 1))
     assert (np.abs(slopes(np.array(gaps), counts) - order) < 0.25).all(), gaps
 
 
@@ -106,7 +112,7 @@ def test_weak_order_of_the_sde_steps():
 def test_an_ancestral_step_is_the_textbook_posterior(name, steps):
     """q(x_s | x_t, x_0): mean and variance as in Ho et al. (2020), from the conditional x_t | x_s."""
     schedule, times = SCHEDULES[name], time_grid(steps)
-    table = frozen_steps(schedule, times, 1.0, 1.0)
+    table = frozen_steps(schedule, grid_of(times), 1.0, 1.0)
     for i in range(steps):
         t, s = times[i], times[i + 1]
         at, st, as_, ss = (f(r).item() for r in (t, s) for f in (schedule.alpha, schedule.sigma))
@@ -122,7 +128,7 @@ def test_an_ancestral_step_is_the_textbook_posterior(name, steps):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_step_without_churn_is_ddim(name):
     schedule, times = SCHEDULES[name], time_grid(20)
-    table = frozen_steps(schedule, times, 1.0, 0.0)
+    table = frozen_steps(schedule, grid_of(times), 1.0, 0.0)
     t, s = times[:-1], times[1:]
     # x_s = alpha_s x0 + sigma_s eps with eps = -sigma_t S and x0 = (x_t + sigma_t^2 S) / alpha_t
     keep = schedule.alpha(s) / schedule.alpha(t)
@@ -136,7 +142,7 @@ def test_a_step_without_churn_is_ddim(name):
 @pytest.mark.parametrize("churn", [0.0, 0.5, 1.0, 1.3])
 def test_quadrature_agrees_with_the_closed_branch_at_one(name, churn):
     schedule, times = SCHEDULES[name], time_grid(50)
-    closed, general = (frozen_steps(schedule, times, total, churn) for total in (1.0, 1.0 + 1e-12))
+    closed, general = (frozen_steps(schedule, grid_of(times), total, churn) for total in (1.0, 1.0 + 1e-12))
     t = times[:-1]
     for one, other, scale in (
         (closed.keep, general.keep, 1 / schedule.alpha(t)),
@@ -176,7 +182,7 @@ def test_step_integrals_against_a_fine_ode_solution(name, total, churn):
     phi = _phi(schedule, *ends, total, churn)
     assert (phi * -0.4 + toward * x0).item() == pytest.approx(state[0], rel=1e-7)
     assert variance.item() == pytest.approx(state[1], rel=1e-7, abs=1e-12)
-    table = frozen_steps(schedule, torch.tensor([t, s], dtype=F64), total, churn)
+    table = frozen_steps(schedule, grid_of(torch.tensor([t, s], dtype=F64)), total, churn)
     alpha, sigma = schedule.alpha(ends[1]).item(), schedule.sigma(ends[1]).item()
     score = (alpha * x0 - total * -0.4) / sigma**2
     assert (table.keep * -0.4 + table.pull * score).item() == pytest.approx(state[0], rel=1e-7)
@@ -189,8 +195,8 @@ def test_w_not_one_flow_keeps_pure_noise(name):
     p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=1.0)}, SCHEDULES[name])
     gaps = []
     for steps in (100, 400):
-        settings = Settings(1, steps, 0.0, 1, Balanced(), None, grid="equal", integrator="euler", start="noise")
-        states = list(iterate(make_plan(compose(p, a=1, b=0.7), settings, 0, torch.empty(0, dtype=F64)), 0, 8))
+        sampler = ps.Denoise(steps, churn=0.0, grid="equal", integrator="euler", start="noise")
+        states = list(iterate(make_plan(compose(p, a=1, b=0.7), sampler, 0, torch.empty(0, dtype=F64)), 0, 8))
         gaps.append((states[-1].x - states[0].x).abs().max().item())
     if SCHEDULES[name].ends_in_pure_noise:
         assert 3 < gaps[0] / gaps[1] < 5

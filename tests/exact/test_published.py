@@ -1,20 +1,25 @@
 """The analytic columns of the paper's tables, recomputed: its sampler to the letter, its references, its metrics."""
 
+import dataclasses
 import math
 
 import pytest
 
-from polyscore.experiments.cells import ANALYTIC, Cell, Protocol
+from polyscore.experiments.cells import ANALYTIC, Cell
 from polyscore.experiments.compute import compute
-from polyscore.experiments.papers.published import RUNS, published
-from polyscore.experiments.papers.settings import SETTINGS, setting
+from polyscore.experiments.protocol import Protocol
+from polyscore.paper.published import RUNS, published
+from polyscore.paper.settings import SETTINGS, setting
+from polyscore.paper.specs import PROTOCOL, experiment
 
 OURS = 5
+CORRECTED = dataclasses.replace(PROTOCOL, corrected=True, clip=None, reference="exact")
 
 
 def mean_results(name: str, particles: int, protocol: Protocol) -> dict[str, float]:
     cells = [Cell(name, ANALYTIC, 0, run, particles) for run in range(OURS)]
-    results = [compute(cell, setting(name), protocol, "cpu")[0] for cell in cells]
+    chosen = experiment(name, ANALYTIC, protocol=protocol)
+    results = [compute(cell, setting(name), chosen, "cpu")[0] for cell in cells]
     return {metric: sum(r[metric] for r in results) / OURS for metric in ("sw2", "mmd2")}
 
 
@@ -26,8 +31,8 @@ def test_analytic_column_agrees_with_the_published_one(name, particles):
 
     72 comparisons (two metrics, two published columns) at 4 sigma: a false alarm in 0.5 % of choices of seeds.
     """
-    ours = mean_results(name, particles, Protocol())
-    corrected = mean_results(name, particles, Protocol(corrected=True, clip=None, reference="exact"))
+    ours = mean_results(name, particles, PROTOCOL)
+    corrected = mean_results(name, particles, CORRECTED)
     print(f"\n{name}, K = {particles}: ours {ours}, with our corrections {corrected}")
     for metric in ("sw2", "mmd2"):
         for models in ("conditional", "separate"):
@@ -42,5 +47,5 @@ def test_analytic_column_agrees_with_the_published_one(name, particles):
 @pytest.mark.slow
 def test_without_the_clip_the_ood_mixture_is_solved():
     """SW2 about 0.03 at K = 16 against 1.77 with the clip: the published column measures the clip."""
-    corrected = mean_results("mixture-ood", 16, Protocol(corrected=True, clip=None, reference="exact"))
+    corrected = mean_results("mixture-ood", 16, CORRECTED)
     assert corrected["sw2"] < 0.1 < 1.5 < published("mixture-ood", "conditional", "sw2", 16).mean

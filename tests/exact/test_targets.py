@@ -20,7 +20,7 @@ from cases import (
 )
 from polyscore.errors import ArgumentError, CompositionError, DegeneracyWarning, ImproperError
 from polyscore.rng import generator
-from polyscore.targets import Grid, draws
+from polyscore.targets import OnGrid, draws
 
 
 def shared_components(dim: int = 3) -> ps.Family:
@@ -367,4 +367,4 @@ def test_edges_of_quotients_are_seen_by_the_grid():
     target = ps.exact(q)
     assert target.method == "grid"
     assert target.log_evidence == pytest.approx(log_z, abs=1e-6)
-    assert Grid(q, cells=100).coarseness > 0.5 > target.coarseness
+    assert OnGrid(q, cells=100).coarseness > 0.5 > target.coarseness

@@ -18,15 +18,16 @@ from typing import Any
 import pytest
 
 from polyscore.errors import ArgumentError, DegeneracyWarning
-from polyscore.experiments import runner
+from polyscore.experiments import worker
+from polyscore.experiments.driver import run
 from polyscore.experiments.engines import EngineError, engine
 from polyscore.experiments.engines.local import Local
 from polyscore.experiments.engines.on_ray import check_answers
 from polyscore.experiments.engines.on_slurm import OnSlurm
-from polyscore.experiments.jobs import Job, Parcel, run_jobs, work
-from polyscore.experiments.papers.settings import setting
-from polyscore.experiments.runner import Batch, Worker, run
+from polyscore.experiments.jobs import Job, Parcel, work
 from polyscore.experiments.store import Store
+from polyscore.experiments.worker import Batch, Worker
+from polyscore.paper.settings import setting
 from polyscore.training import DivergenceError
 from small import Dying, always_dying, dying, experiment, filled, results, sleeping
 
@@ -43,19 +44,20 @@ def test_jobs_in_process_give_the_runners_table(tmp_path: Path) -> None:
     reference = filled(tmp_path / "reference")
     store = Store(tmp_path / "store")
     seen: list[int] = []
-    outcome = run_jobs([experiment()], store, Local(), device="cpu", networks=2, listener=lambda e: seen.append(e.done))
+    outcome = run([experiment()], store, Local(), device="cpu", networks=2, task=work,
+                  listener=lambda e: seen.append(e.done))  # fmt: skip
     assert outcome.computed == len(reference.records) and outcome.missing == 0
     assert len(seen) == 3 and seen == sorted(seen) and seen[-1] == outcome.computed
     agree(Store(store.path), reference)
     assert not (store.path / "workers").exists()
-    assert run_jobs([experiment()], store, Local(), device="cpu").computed == 0
+    assert run([experiment()], store, Local(), device="cpu").computed == 0
 
 
 def test_a_killed_driver_leaves_its_workers_results_to_the_next(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     done = filled(store.path / "workers" / "left-behind")
     reference = results(done)
-    outcome = run_jobs([experiment()], store, Local(), device="cpu")
+    outcome = run([experiment()], store, Local(), device="cpu")
     assert outcome.computed == len(reference) and results(store) == reference
     assert not (store.path / "workers").exists()
 
@@ -65,7 +67,7 @@ def test_the_pool_starts_dead_workers_again(tmp_path: Path) -> None:
     reference = filled(tmp_path / "reference")
     store = Store(tmp_path / "store")
     task = Dying(str(tmp_path / "died"))
-    outcome = run_jobs([experiment()], store, Local(2), device="cpu", networks=2, task=task)
+    outcome = run([experiment()], store, Local(2), device="cpu", networks=2, task=task)
     assert outcome.missing == 0 and (tmp_path / "died").exists()
     agree(store, reference)
 
@@ -73,7 +75,7 @@ def test_the_pool_starts_dead_workers_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_pool_gives_up_on_a_task_that_always_kills_its_worker(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="a worker died 3 times"):
-        run_jobs([experiment()], Store(tmp_path / "store"), Local(2), device="cpu", task=always_dying)
+        run([experiment()], Store(tmp_path / "store"), Local(2), device="cpu", task=always_dying)
 
 
 @pytest.mark.slow
@@ -82,7 +84,7 @@ def test_ray_gives_the_full_table_although_a_worker_is_killed(tmp_path: Path) ->
     reference = filled(tmp_path / "reference")
     store = Store(tmp_path / "store")
     task = dying(str(tmp_path / "died"))
-    outcome = run_jobs([experiment()], store, engine("ray", workers=2), device="cpu", networks=2, task=task)
+    outcome = run([experiment()], store, engine("ray", workers=2), device="cpu", networks=2, task=task)
     assert outcome.missing == 0 and (tmp_path / "died").exists()
     agree(store, reference)
 
@@ -91,14 +93,14 @@ def test_ray_gives_the_full_table_although_a_worker_is_killed(tmp_path: Path) ->
 def test_ray_refuses_gpus_that_do_not_exist(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with pytest.raises(EngineError, match=r"GPUs must exist .* got 64"):
-        run_jobs([experiment()], Store(tmp_path / "store"), engine("ray", workers=1, gpus=64), device="cpu")
+        run([experiment()], Store(tmp_path / "store"), engine("ray", workers=1, gpus=64), device="cpu")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere"])
 def test_an_address_that_does_not_answer_is_told_at_once(tmp_path: Path, address: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(EngineError, match="--address must be"):
-        run_jobs([experiment()], Store(tmp_path / "store"), engine("ray", address=address), device="cpu")
+        run([experiment()], Store(tmp_path / "store"), engine("ray", address=address), device="cpu")
 
 
 def test_something_that_is_not_ray_is_told_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,7 @@ def test_submitit_in_this_process_gives_the_table(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     store = Store(tmp_path / "store")
     slurm = OnSlurm(tmp_path / "logs", cluster="debug")
-    assert run_jobs([experiment()], store, slurm, device="cpu", networks=2).missing == 0
+    assert run([experiment()], store, slurm, device="cpu", networks=2).missing == 0
     agree(store, filled(tmp_path / "reference"))
 
 
@@ -172,7 +174,7 @@ def test_submitit_submits_a_killed_task_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     slurm = OnSlurm(tmp_path / "logs", cluster="local", poll=0.2)
     task = dying(str(tmp_path / "died"))
-    assert run_jobs([experiment()], store, slurm, device="cpu", task=task).missing == 0
+    assert run([experiment()], store, slurm, device="cpu", task=task).missing == 0
     agree(store, filled(tmp_path / "reference"))
 
 
@@ -180,7 +182,7 @@ def test_slurm_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="sbatch is not on the path"):
-        run_jobs([experiment()], Store(tmp_path / "store"), OnSlurm(tmp_path / "logs"), device="cpu")
+        run([experiment()], Store(tmp_path / "store"), OnSlurm(tmp_path / "logs"), device="cpu")
 
 
 def test_engines_are_known_by_name() -> None:
@@ -201,7 +203,7 @@ def test_a_first_training_that_would_outlast_the_limit_is_abandoned(tmp_path: Pa
     """Nothing is known of its pace before; ten million steps would take an hour."""
     events = []
     long = dataclasses.replace(
-        experiment(), analytic=False, protocol=dataclasses.replace(experiment().protocol, train_steps=10**7)
+        experiment(), models=("conditional",), protocol=dataclasses.replace(experiment().protocol, train_steps=10**7)
     )
     with pytest.warns(DegeneracyWarning, match="conditional: training 4 models must fit into the time limit"):
         outcome = run([long], Store(tmp_path), device="cpu", seconds=0.5, listener=events.append)
@@ -214,10 +216,10 @@ class FakeTrainings:
 
     def __init__(self, diverges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.diverges, self.sizes = 0.0, diverges, []
-        monkeypatch.setattr(runner.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(runner, "train", self)
+        monkeypatch.setattr(worker.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(worker, "train", self)
 
-    def __call__(self, models: list[Any], protocol: Any, device: str, report: Callable[..., None]) -> dict[Any, Any]:
+    def __call__(self, models: list[Any], chosen: Any, device: str, report: Callable[..., None]) -> dict[Any, Any]:
         if models[0][1] == "analytic":
             return {model: setting(model[0]) for model in models}
         self.sizes.append(len(models))
@@ -233,13 +235,18 @@ def test_a_forecast_starts_anew_after_a_divergence(tmp_path: Path, monkeypatch: 
     """1.2 s are lost, 2 s are needed, 8 s are there."""
     trainings = FakeTrainings(True, monkeypatch)
     with pytest.warns(DegeneracyWarning, match="N = 20, run 0 stays without results"):
-        outcome = run([dataclasses.replace(experiment(), analytic=False)], Store(tmp_path), device="cpu", seconds=8.0)
+        outcome = run(
+            [dataclasses.replace(experiment(), models=("conditional",))], Store(tmp_path), device="cpu", seconds=8.0
+        )
     assert trainings.sizes == [4, 3] and outcome.missing == 2
 
 
 def test_what_fits_is_computed_after_a_training_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = FakeTrainings(False, monkeypatch)
-    long, quick = dataclasses.replace(experiment(), analytic=False), dataclasses.replace(experiment(), train_sizes=())
+    long, quick = (
+        dataclasses.replace(experiment(), models=("conditional",)),
+        dataclasses.replace(experiment(), train_sizes=()),
+    )
     with pytest.warns(DegeneracyWarning, match="must fit into the time limit"):
         outcome = run([long, quick], Store(tmp_path), device="cpu", seconds=1.0)
     assert trainings.sizes == [4] and trainings.now < 1.0
@@ -251,7 +258,7 @@ def test_what_a_worker_warns_of_reaches_the_driver(tmp_path: Path, monkeypatch: 
         return dataclasses.replace(work(job), warnings=("this cell stays without a result",))
 
     with pytest.warns(DegeneracyWarning, match="this cell stays without"):
-        run_jobs([experiment(runs=1)], Store(tmp_path / "store"), Local(), device="cpu", task=warned)
+        run([experiment(runs=1)], Store(tmp_path / "store"), Local(), device="cpu", task=warned)
 
     def silent(self: Worker, batch: Batch) -> bool:
         warnings.warn("a score was not finite", DegeneracyWarning, stacklevel=2)
@@ -261,7 +268,7 @@ def test_what_a_worker_warns_of_reaches_the_driver(tmp_path: Path, monkeypatch: 
     cells = list(experiment().cells())
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the worker keeps them to itself
-        parcel = work(Job(cells, experiment().protocol, str(tmp_path / "worker"), "cpu"))
+        parcel = work(Job(cells, experiment(), str(tmp_path / "worker"), "cpu"))
     assert parcel.warnings == ("a score was not finite",)
 
 
@@ -277,7 +284,7 @@ def test_a_worker_without_the_drivers_disk_leaves_nothing_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     elsewhere = tmp_path / "results" / "paper" / "workers" / "abc"
-    parcel = work(Job(list(experiment(runs=1).cells()), experiment().protocol, str(elsewhere), "cpu"))
+    parcel = work(Job(list(experiment(runs=1).cells()), experiment(), str(elsewhere), "cpu"))
     assert len(parcel.records) == 9 and "temporary" in parcel.folder
     assert not elsewhere.parent.parent.exists()
     (place,) = (tmp_path / "temporary").glob("polyscore-workers*")

@@ -4,48 +4,63 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import pytest
 
+from polyscore import paper as papers
 from polyscore.errors import ArgumentError
-from polyscore.experiments import papers
-from polyscore.experiments.cells import Experiment, Protocol, quick
-from polyscore.experiments.papers import SETTINGS
-from polyscore.experiments.spec import ProtocolSpec, SpecError, dump_spec, load_spec, parse_experiment, parse_spec
-from polyscore.nn.mlp import ACTIVATIONS
-from polyscore.samplers.grids import GRIDS
-from polyscore.samplers.moves import INTEGRATORS, QUADRATURES
-from polyscore.samplers.starts import STARTS
+from polyscore.experiments.entries import SpecError, networks_of
+from polyscore.experiments.experiment import quick
+from polyscore.experiments.protocol import OF_A_SPEC, Protocol
+from polyscore.nn import NETWORKS, Stack
+from polyscore.paper import PROTOCOL, SETTINGS
+from polyscore.paper.specs import dump as dump_spec
+from polyscore.paper.specs import parse as parse_spec
+from polyscore.paper.specs import parse_one as parse_experiment
+from polyscore.paper.specs import read as load_spec
+from polyscore.schema import Checked, Domain, count, setting
+
+
+class Named(Stack):
+    @dataclasses.dataclass(frozen=True)
+    class Options(Checked):
+        waves: int = setting(4, count())
+        words: str = setting("", Domain("be text", lambda value: isinstance(value, str)))
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of network with options, for one test."""
+    monkeypatch.setattr(NETWORKS, "_entries", {**NETWORKS, "named-by-tests": Named})
 
 
 def test_the_paper_is_twelve_experiments_of_defaults() -> None:
-    every = [papers.load(name) for name in papers.names()]
-    assert {(e.setting, e.models) for e in every} == {(s, m) for s in SETTINGS for m in ("conditional", "separate")}
-    assert all(e == Experiment(e.setting, e.models) and e.protocol == Protocol() for e in every)
+    every = [papers.named(name) for name in papers.names()]
+    assert {(e.family, e.kinds) for e in every} == {(s, m) for s in SETTINGS for m in ("conditional", "separate")}
+    assert all(e == papers.experiment(e.family, e.kinds) and e.protocol == PROTOCOL for e in every)
+    assert every[0].train_sizes == (100, 1000, 10_000) and every[0].particles == (1, 4, 16, 64, 256)
+    assert every[0].runs == 30 and every[0].conditions_alone and every[0].models == ("conditional", "analytic")
     assert [e.name for e in every] == papers.names()
     with pytest.raises(ArgumentError, match="Did you mean 'mixture-id-separate'"):
-        papers.load("mixture-id-seperate")
+        papers.named("mixture-id-seperate")
 
 
 def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
-    every = {name: papers.load(name) for name in papers.names()} | {"small": quick(papers.load("mixture-ood-separate"))}
+    every = {name: papers.named(name) for name in papers.names()} | {
+        "small": quick(papers.named("mixture-ood-separate"))
+    }
     (tmp_path / "spec.yaml").write_text(dump_spec(every))
     every["small"] = dataclasses.replace(every["small"], label="small")
     assert load_spec(tmp_path / "spec.yaml") == every
 
 
 def test_a_spec_knows_every_field_of_a_protocol() -> None:
-    assert list(ProtocolSpec.model_fields) == [field.name for field in dataclasses.fields(Protocol)]
-    known = {
-        "grid": GRIDS,
-        "integrator": INTEGRATORS,
-        "quadrature": QUADRATURES,
-        "start": STARTS,
-        "activation": ACTIVATIONS,
-    }
-    for name, values in known.items():
-        assert set(get_args(ProtocolSpec.model_fields[name].annotation)) == set(values)
+    """One schema: what a spec may write is what a protocol holds, all of it with a domain."""
+    assert [field.name for field in dataclasses.fields(Protocol)] == [*OF_A_SPEC, "content"]
+    assert all("domain" in Protocol.__dataclass_fields__[name].metadata for name in OF_A_SPEC)
+    with pytest.raises(SpecError, match="a key of protocol must be one of"):
+        parse_experiment({"setting": "mixture-ood", "protocol": {"content": {}}})
 
 
 def test_a_shared_protocol_fills_what_an_experiment_leaves_out() -> None:
@@ -56,8 +71,8 @@ experiments:
   two: {setting: mixture-ood, protocol: {steps: 50}}
 """
     found = parse_spec(text)
-    assert found["one"].protocol == Protocol(clip=None, steps=100)
-    assert found["two"].protocol == Protocol(clip=None, steps=50)
+    assert found["one"].protocol == dataclasses.replace(PROTOCOL, clip=None, steps=100)
+    assert found["two"].protocol == dataclasses.replace(PROTOCOL, clip=None, steps=50)
 
 
 @pytest.mark.parametrize(
@@ -66,26 +81,44 @@ experiments:
         ({"setting": "mixture-odd"}, ["a setting must be one of", "Did you mean 'mixture-ood'?"]),
         (
             {"setting": "mixture-ood", "partcles": [1]},
-            ["a key of experiment", "'partcles'", "Did you mean 'particles'?"],
+            ["a key of an experiment", "'partcles'", "Did you mean 'particles'?"],
         ),
         ({"setting": "mixture-ood", "protocol": {"clp": 1}}, ["a key of protocol", "Did you mean 'clip'?"]),
-        ({"setting": "mixture-ood", "particles": [0]}, ["particles.0 must be greater", "got 0"]),
-        ({"setting": "mixture-ood", "particles": []}, ["particles must", "got []"]),
-        ({"setting": "mixture-ood", "models": "both"}, ["models must be 'analytic', 'conditional' or 'separate'"]),
+        ({"setting": "mixture-ood", "particles": [0]}, ["particles must hold", "at least 1; got [0]"]),
+        ({"setting": "mixture-ood", "particles": []}, ["must have a row; got none"]),
+        (
+            {"setting": "mixture-ood", "models": "both"},
+            ["models must be one of analytic, conditional, separate", "got 'both'"],
+        ),
         ({"setting": "mixture-ood", "runs": "many"}, ["runs must", "got 'many'"]),
-        ({"setting": "mixture-ood", "protocol": {"churn": 0}}, ["churn must be 1", "corrected: true"]),
-        ({"setting": "mixture-ood", "protocol": {"grid": "snr"}}, ["grid must be left out for the paper's sampler"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"churn": 0}},
+            ["churn must be left out for `FeynmanKac.published`; got 0.0", "corrected: true"],
+        ),
+        (
+            {"setting": "mixture-ood", "protocol": {"grid": "snr"}},
+            ["grid must be left out for `FeynmanKac.published`; got snr. Set corrected: true"],
+        ),
         (
             {"setting": "mixture-ood", "protocol": {"corrected": True, "grid": "log"}},
-            ["protocol.grid must be 'equal' or"],
+            ["protocol: grid must be one of snr, equal", "got 'log'"],
         ),
-        ({"setting": "mixture-ood", "protocol": {"ema": 1}}, ["protocol.ema must be less than 1"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"ema": 1}},
+            ["protocol: ema must be a number above 0, and below 1, or None; got 1"],
+        ),
         ({"setting": "mixture-ood", "protocol": {"corrected": True, "threshold": float("nan")}}, ["threshold must be"]),
         ({}, ["setting must be given; got nothing"]),
-        ({"setting": "mixture-ood", "runs": True}, ["runs must be a number; got True"]),
-        ({"setting": "mixture-ood", "protocol": {"clip": True}}, ["protocol.clip", "be a number; got True"]),
-        ({"setting": "mixture-ood", "train_sizes": [1]}, ["train_sizes.0 must be greater than or equal to 2"]),
-        ({"setting": "mixture-ood", "protocol": {"corrected": True, "churn": "1e20"}}, ["churn must be less than"]),
+        ({"setting": "mixture-ood", "runs": True}, ["runs must be a whole number of at least 1; got True. Correct it"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"clip": True}},
+            ["protocol: clip", "be a number above 0, or None; got True"],
+        ),
+        ({"setting": "mixture-ood", "train_sizes": [1]}, ["train_sizes must hold", "at least 2; got [1]"]),
+        (
+            {"setting": "mixture-ood", "protocol": {"corrected": True, "churn": 1e20}},
+            ["churn must be a number of at least 0, and at most 100; got 1e+20"],
+        ),
         ({"setting": "mixture-ood", "models": "analytic", "train_sizes": [5]}, ["empty for analytic models"]),
         ({"setting": "mixture-ood", "models": "analytic", "analytic": False}, ["must have a column"]),
         ({"setting": "mixture-ood", "train_sizes": [], "analytic": False}, ["must have a column"]),
@@ -106,7 +139,10 @@ def test_bad_specs_are_refused(description: dict[str, object], parts: list[str])
         ("experiments: {a: 3}", "experiment 'a'"),
         ("experiments: {}\nprotocl: {}", "got 'protocl'"),
         ("experiments: {a: {setting: mixture-odd}}", "experiment a: a setting must be one of"),
-        ("protocol: 3\nexperiments: {a: {setting: mixture-ood}}", "a protocol of"),
+        (
+            "protocol: 3\nexperiments: {a: {setting: mixture-ood}}",
+            "`protocol` must be a mapping from name to value",
+        ),
     ],
 )
 def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> None:
@@ -130,14 +166,23 @@ def test_bad_spec_files_are_refused(tmp_path: Path, text: str, part: str) -> Non
         ("protocol: {width: 10000000}", "a network of width 10000000 and depth 4 must fit into memory"),
         ("protocol: {depth: 1000000000}", "depth 1000000000 must fit into memory"),
         ("protocol: {batch: 1000000000000}", "a batch of 1000000000000 .* must fit into memory"),
-        ("protocol: {steps: 1000000000}", "steps must be less than or equal to 1000000"),
-        ("protocol: {train_steps: 1000000000000}", "train_steps must be less than or equal to 100000000"),
-        ("protocol: {first_seed: 99999999999999999999}", "first_seed must be less than"),
-        ("protocol: {clip: .inf}", "clip must be a finite number"),
+        (
+            "protocol: {steps: 1000000000}",
+            "steps must be a whole number of at least 1, and at most 1000000; got 1000000000",
+        ),
+        (
+            "protocol: {train_steps: 1000000000000}",
+            "train_steps must be a whole number of at least 1, and at most 100000000",
+        ),
+        (
+            "protocol: {first_seed: 99999999999999999999}",
+            "first_seed must be a whole number of at least 0, and at most",
+        ),
+        ("protocol: {clip: .inf}", "clip must be a number above 0, or None; got inf"),
         ("protocol: {clip: .nan}", "clip must be"),
         ("protocol: {learning_rate: .nan}", "learning_rate must be"),
-        ("runs: 1.5", "runs must be a valid integer"),
-        ("runs: 2001-01-01", "runs must be a valid integer"),
+        ("runs: 1.5", "runs must be a whole number"),
+        ("runs: 2001-01-01", "runs must be a whole number"),
         ("runs: " + "9" * 900, "must have at most 1000000 cells"),
         ("particles: [" + "9" * 900 + "]", "must fit into memory"),
     ],
@@ -148,8 +193,9 @@ def test_counts_have_a_ceiling(entry: str, words: str) -> None:
 
 
 def test_cells_are_counted_without_being_made() -> None:
-    for found in (papers.load("mixture-ood-separate"), quick(papers.load("mixture-id-conditional")),
-                  Experiment("mixture-ood", "analytic", ()), Experiment("mixture-ood", analytic=False)):  # fmt: skip
+    for found in (papers.named("mixture-ood-separate"), quick(papers.named("mixture-id-conditional")),
+                  papers.experiment("mixture-ood", "analytic"),
+                  papers.experiment("mixture-ood", analytic=False)):  # fmt: skip
         assert found.count == len(list(found.cells()))
     with pytest.raises(ArgumentError, match="must have at most 1000000 cells"):
         next(dataclasses.replace(found, runs=10**18).cells())
@@ -167,9 +213,9 @@ def test_a_name_may_stand_only_once(tmp_path: Path) -> None:
 
 
 def test_numbers_may_not_repeat_or_be_missing() -> None:
-    with pytest.raises(SpecError, match="train_sizes must not repeat a number"):
+    with pytest.raises(SpecError, match="train_sizes must hold different values"):
         parse_experiment({"setting": "mixture-id", "train_sizes": [20, 20]})
-    with pytest.raises(SpecError, match="particles must hold at least one number"):
+    with pytest.raises(SpecError, match=r"an experiment must have a row; got none\. Add particles"):
         parse_experiment({"setting": "mixture-id", "particles": []})
 
 
@@ -201,3 +247,27 @@ def test_names_and_keys_are_checked(text: str, part: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(text)
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"model": "separate", "width": 16}, "separate-16"),  # as it has always been: it is part of keys
+        ({"model": "conditional", "ema": 0.999, "width": 16}, "conditional-0.999-16"),
+        (
+            {"model": "conditional", "kind": "named-by-tests", "options": {"waves": 8}},
+            "conditional-named-by-tests-waves8",
+        ),
+        ({"model": "conditional", "learning_rate": 1e20}, "conditional-1e20"),
+        ({"model": "conditional", "kind": "vanilla", "options": {}}, "conditional-vanilla"),
+        ({"model": "conditional", "kind": "named-by-tests", "options": {"waves": 8}, "name": "mine"}, "mine"),
+    ],
+)
+def test_models_are_named_by_what_sets_them_apart(named: None, entry: dict[str, Any], name: str) -> None:
+    assert list(networks_of([entry])) == [name]
+
+
+def test_a_model_that_cannot_be_named_by_itself_asks_for_a_name(named: None) -> None:
+    entry = {"model": "conditional", "kind": "named-by-tests", "options": {"words": "w" * 100}}
+    with pytest.raises(ArgumentError, match=r"the name of a model must be .*Give it another: name: my-model\."):
+        networks_of([entry])

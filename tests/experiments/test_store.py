@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,20 +19,27 @@ import pytest
 
 from polyscore.errors import DegeneracyWarning, ScoreError
 from polyscore.experiments import compute as compute_module
-from polyscore.experiments import runner, samples
-from polyscore.experiments.cells import Cell, Experiment, Protocol
+from polyscore.experiments import thumbnails, worker
+from polyscore.experiments.cells import Cell
 from polyscore.experiments.compute import compute, model_of, train
+from polyscore.experiments.driver import run
 from polyscore.experiments.engines.local import Local
-from polyscore.experiments.jobs import run_jobs
-from polyscore.experiments.runner import run
-from polyscore.experiments.store import Record, Store, StoreError
+from polyscore.experiments.experiment import Experiment
+from polyscore.experiments.jobs import work
+from polyscore.experiments.lock import StoreError
+from polyscore.experiments.protocol import Protocol
+from polyscore.experiments.records import Record
+from polyscore.experiments.store import Store
+from polyscore.metrics.named import METRICS
+from polyscore.paper import PROTOCOL as PAPERS
+from polyscore.paper import specs
 from small import PROTOCOL, experiment, filled, results
 
 _SLOW_RUNNER = """
 import sys, time, torch
 torch.set_num_threads(1)
 from small import experiment
-from polyscore.experiments.runner import run
+from polyscore.experiments.driver import run
 from polyscore.experiments.store import Store
 run([experiment()], Store(sys.argv[1]), device="cpu", listener=lambda event: time.sleep(0.2))
 """
@@ -43,7 +51,8 @@ def lines(folder: Path) -> list[str]:
 
 def start(folder: Path, until: int) -> subprocess.Popen[bytes]:
     """Start a runner and wait until it has stored some cells."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen([sys.executable, "-c", _SLOW_RUNNER, str(folder)], env=environment)
     while process.poll() is None and len(lines(folder)) < until:
         time.sleep(0.02)
@@ -94,11 +103,11 @@ def test_a_cell_alone_has_the_numbers_of_the_sweep(tmp_path: Path) -> None:
     ):
         found = store.get(cell, PROTOCOL)
         assert found is not None
-        family = train([model_of(cell)], PROTOCOL, "cpu")[model_of(cell)]
-        alone, about = compute(cell, family, PROTOCOL, "cpu")
+        family = train([model_of(cell)], experiment(), "cpu")[model_of(cell)]
+        alone, about = compute(cell, family, experiment(), "cpu")
         assert alone == pytest.approx(found.results, rel=1e-4, abs=1e-5)
         assert about["device"] == "cpu"
-        assert compute(cell, family, PROTOCOL, "cpu")[0] == alone
+        assert compute(cell, family, experiment(), "cpu")[0] == alone
 
 
 def test_a_run_less_or_a_particle_count_more_recomputes_nothing(tmp_path: Path) -> None:
@@ -113,26 +122,26 @@ def test_a_cell_whose_scores_overflow_is_named_and_the_others_go_on(
 ) -> None:
     bad = Cell("gaussian-factorized-ood", "conditional", 50, 1, 4)
 
-    def overflowing(cell: Cell, family: Any, protocol: Protocol, *more: Any) -> Any:
+    def overflowing(cell: Cell, family: Any, chosen: Experiment, *more: Any) -> Any:
         if cell == bad:
             raise ScoreError("every score must be finite.")
-        return compute(cell, family, protocol, *more)
+        return compute(cell, family, chosen, *more)
 
-    monkeypatch.setattr(runner, "compute", overflowing)
+    monkeypatch.setattr(worker, "compute", overflowing)
     store = Store(tmp_path)
     with pytest.warns(DegeneracyWarning, match=r"N = 50, K = 4, run 1 stays without a result: every score"):
         outcome = run([experiment()], store, device="cpu")
     assert outcome.missing == 1
     assert outcome.computed == len(set(experiment().cells())) - 1
-    assert store.missing([bad], PROTOCOL)
+    assert store.missing([bad], experiment().key)
 
 
 def test_a_model_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest trains again without it, to the same numbers: a family does not depend on its company."""
     data = compute_module.training_data
 
-    def exploding(model: Any, protocol: Protocol) -> Any:
-        found = data(model, protocol)
+    def exploding(model: Any, chosen: Experiment) -> Any:
+        found = data(model, chosen)
         return {name: 1e30 * points for name, points in found.items()} if model[2:] == (50, 1) else found
 
     monkeypatch.setattr(compute_module, "training_data", exploding)
@@ -144,7 +153,7 @@ def test_a_model_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, mon
     lost = [
         cell for cell in set(experiment().cells()) if (cell.models, cell.train_size, cell.run) == ("conditional", 50, 1)
     ]
-    assert outcome.missing == len(lost) == 5 and len(store.missing(lost, PROTOCOL)) == 5
+    assert outcome.missing == len(lost) == 5 and len(store.missing(lost, experiment().key)) == 5
     monkeypatch.undo()
     whole = results(filled(tmp_path / "whole"))
     for key, values in results(store).items():
@@ -166,7 +175,7 @@ def test_samples_too_far_to_be_measured_are_named(tmp_path: Path, monkeypatch: p
 
 
 def test_results_that_are_not_numbers_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polyscore.experiments.compute.mmd2", lambda *points: float("nan"))
+    monkeypatch.setitem(METRICS._entries, "mmd2", lambda *points: float("nan"))
     store = Store(tmp_path)
     with pytest.warns(DegeneracyWarning, match="'mmd2': nan"):
         run([dataclasses.replace(experiment(runs=1), train_sizes=(), particles=(1,))], store, device="cpu")
@@ -181,14 +190,17 @@ def test_separate_and_conditional_share_the_analytic_column(tmp_path: Path) -> N
 
 def test_every_result_changing_field_changes_the_key() -> None:
     cell = Cell("mixture-id", "conditional", 100, 0, 4)
-    keys = {cell.key(Protocol())}
-    other: dict[type, Any] = {int: 7, float: 0.5, bool: True, str: "other", type(None): 0.5}
+    keys = {cell.key(PAPERS)}
+    other: dict[type, Any] = {int: 7, float: 0.5, bool: True, type(None): 0.5}
+    names = {"reference": "exact", "precision": "fp16", "grid": "snr", "integrator": "multistep", "quadrature": "noise",
+             "start": "matched", "resampling": "residual", "activation": "tanh", "content": {"family": 1}}  # fmt: skip
     for field in dataclasses.fields(Protocol):
-        keys.add(cell.key(dataclasses.replace(Protocol(), **{field.name: other[type(field.default)]})))
+        value = names.get(field.name, other.get(type(getattr(PAPERS, field.name))))
+        keys.add(cell.key(dataclasses.replace(PAPERS, **{field.name: value})))
     for field in dataclasses.fields(Cell):
-        keys.add(dataclasses.replace(cell, **{field.name: 7}).key(Protocol()))
+        keys.add(dataclasses.replace(cell, **{field.name: (7,) if field.name == "metrics" else 7}).key(PAPERS))
     assert len(keys) == 1 + len(dataclasses.fields(Protocol)) + len(dataclasses.fields(Cell))
-    assert Protocol(clip=15).key == Protocol().key  # type: ignore[arg-type]
+    assert dataclasses.replace(PAPERS, clip=15).key == PAPERS.key
 
 
 def test_a_store_of_another_version_is_refused_and_untouched(tmp_path: Path) -> None:
@@ -267,7 +279,7 @@ def test_merging_joins_records_and_samples_and_repeats_nothing(tmp_path: Path) -
     assert target.merge(two) == len(two.records) - len(one.records)
     assert target.merge(two) == 0
     for other in (one, two, two):
-        samples.merge(target, other)
+        thumbnails.merge(target, other)
     assert results(Store(tmp_path / "all")).keys() == results(two).keys()
     assert Store(tmp_path / "all").protocols() == {PROTOCOL.key: PROTOCOL.to_dict()}
     kept = [json.loads(line)["key"] for f in (tmp_path / "all" / "samples").iterdir() for line in f.open()]
@@ -277,17 +289,21 @@ def test_merging_joins_records_and_samples_and_repeats_nothing(tmp_path: Path) -
 def test_samples_of_run_0_are_kept_in_half_precision(tmp_path: Path) -> None:
     store = filled(tmp_path)
     cell = Cell("gaussian-factorized-ood", "conditional", 50, 0, 4)
-    points = samples.load(store, cell, PROTOCOL)
+    points = thumbnails.points_of(store, cell, PROTOCOL)
     assert points is not None and points.shape == (64, 2) and points.isfinite().all()
-    assert samples.load(store, dataclasses.replace(cell, run=1), PROTOCOL) is None
+    assert thumbnails.points_of(store, dataclasses.replace(cell, run=1), PROTOCOL) is None
     file = tmp_path / "samples" / "gaussian-factorized-ood-conditional.jsonl"
     file.write_text(file.read_text().replace("points", "ponits"))
-    assert samples.load(store, cell, PROTOCOL) is None
+    assert thumbnails.points_of(store, cell, PROTOCOL) is None
 
 
-def test_experiments_go_through_json_unchanged() -> None:
-    described = json.loads(json.dumps(experiment("separate").to_dict()))
-    assert Experiment.from_dict(described) == experiment("separate")
+def test_experiments_travel_unchanged() -> None:
+    """As workers get them: pickled, and as a spec that says everything."""
+    chosen = experiment("separate")
+    chosen.built, chosen.targets, chosen.key(next(chosen.cells()))  # what is kept does not travel
+    assert pickle.loads(pickle.dumps(chosen)) == chosen
+    assert specs.parse(specs.dump({chosen.name: chosen})) == {chosen.name: chosen}
+    assert json.loads(json.dumps(chosen.to_dict()))["models"] == ["separate", "analytic"]
 
 
 def test_a_kill_before_the_marker_is_written_leaves_a_store_that_opens(tmp_path: Path) -> None:
@@ -297,7 +313,7 @@ def test_a_kill_before_the_marker_is_written_leaves_a_store_that_opens(tmp_path:
     left = tmp_path / "workers" / "abc"
     left.mkdir(parents=True)
     (left / ".store-x2.json").write_text("{")
-    assert run_jobs([experiment()], Store(tmp_path), Local(), device="cpu").missing == 0
+    assert run([experiment()], Store(tmp_path), Local(), device="cpu", task=work).missing == 0
     assert results(Store(tmp_path)) == results(store)
 
 
@@ -320,7 +336,7 @@ def test_a_marker_or_a_picture_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "store" / "records" / "folder.jsonl").mkdir()
     assert results(Store(tmp_path / "store")) == results(store)
     assert (
-        samples.load(Store(tmp_path / "store"), Cell("gaussian-factorized-ood", "analytic", 0, 0, 1), PROTOCOL)
+        thumbnails.points_of(Store(tmp_path / "store"), Cell("gaussian-factorized-ood", "analytic", 0, 0, 1), PROTOCOL)
         is not None
     )
     (tmp_path / "store" / "store.json").write_text("[]")

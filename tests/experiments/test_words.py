@@ -6,20 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from polyscore.experiments.agreement import agreement
-from polyscore.experiments.report import write_report
-from polyscore.experiments.tables import Entry, Table
-from polyscore.experiments.words import DEFINITIONS, PAPER, conclusion, outcome
+from polyscore.experiments.experiment import Column
+from polyscore.experiments.tables import ResultTable
+from polyscore.paper.agreement import agreement
+from polyscore.paper.report import write_paper_report
+from polyscore.paper.tables import Compared
+from polyscore.paper.words import DEFINITIONS, PAPER, conclusion, outcome
 from small import experiment, filled
 
 
-def column_of(size: int, first: tuple[float, ...], last: tuple[float, ...]) -> tuple[Entry, Entry]:
-    return Entry(1, size, first, None), Entry(256, size, last, None)
+def column_of(size: int, first: tuple[float, ...], last: tuple[float, ...]) -> tuple[Compared, Compared]:
+    column = Column("conditional" if size else "analytic", size)
+    return Compared(1, column, first), Compared(256, column, last)
 
 
-def invented(setting: str, *columns: tuple[Entry, Entry], models: str = "conditional") -> Table:
+def invented(setting: str, *columns: tuple[Compared, Compared], models: str = "conditional") -> ResultTable:
     rows = {k: [column[i] for column in columns] for i, k in enumerate((1, 256))}
-    return Table(setting, models, "sw2", tuple(column[0].train_size for column in columns), rows)
+    return ResultTable(setting, models, "sw2", tuple(column[0].column for column in columns), rows)
 
 
 LOW, HIGH = (0.10, 0.11, 0.12), (1.0, 1.1, 1.2)
@@ -55,7 +58,7 @@ def test_nothing_is_concluded_from_nothing() -> None:
 
 def test_a_report_names_the_paper_defines_its_letters_and_ends_in_words(tmp_path: Path) -> None:
     store = filled(tmp_path / "store", experiment())
-    write_report([experiment()], store, tmp_path / "out")
+    write_paper_report([experiment()], store, tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert PAPER in page
     assert [name for name, _ in DEFINITIONS] == ["composition", "K", "N", "SW2", "MMD²", "ID", "OOD"]

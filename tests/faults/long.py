@@ -24,6 +24,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ from faults.tally import Tally
 from faults.test_disks import changed, files_of, flipped, read
 from faults.test_models import MEANING, RECIPE, data, refused
 from polyscore.errors import PolyscoreError
-from polyscore.experiments import samples
-from polyscore.experiments.cells import Cell, Protocol, digest
+from polyscore.experiments import thumbnails
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.driver import run
 from polyscore.experiments.engines.local import Local
-from polyscore.experiments.jobs import run_jobs
-from polyscore.experiments.runner import run
-from polyscore.experiments.store import HeldError, Store, StoreError
+from polyscore.experiments.jobs import work
+from polyscore.experiments.lock import HeldError, StoreError
+from polyscore.experiments.protocol import Protocol, digest
+from polyscore.experiments.store import Store
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from small import PROTOCOL, experiment, results
 
@@ -121,7 +124,7 @@ class Faults:
     def kill_jobs(self, folder: Path) -> None:
         options: dict[str, Any] = {"networks": self.random.choice([1, 2, 90]), "save_samples": True}
         self._until_done(
-            folder / "store", lambda store: run_jobs([self.experiment], store, Local(), device="cpu", **options)
+            folder / "store", lambda store: run([self.experiment], store, Local(), device="cpu", task=work, **options)
         )
         self.tally.lost([] if not (folder / "store" / "workers").exists() else ["a worker's folder was left"])
 
@@ -194,7 +197,7 @@ class Faults:
 
     def damage_a_store(self, folder: Path) -> None:
         store = fake(folder / "store", runs=2)
-        samples.save(store, Cell(SETTING, "analytic", 0, 0, 1), PROTOCOL, torch.zeros(5, 2))
+        thumbnails.keep_points(store, Cell(SETTING, "analytic", 0, 0, 1), PROTOCOL, torch.zeros(5, 2))
         for file in files_of(store):
             whole = results(store)
             self.tally.wrong(changed(store.path, whole, self._broken(file.read_bytes(), 150), file))
@@ -243,7 +246,7 @@ class Faults:
             self.tally.lost(before.keys() - found.records.keys())
             target = Store(folder / "target")
             target.merge(found)
-            samples.merge(target, found)
+            thumbnails.merge(target, found)
         inside = {str(folder / "store"), str(folder / "target")}
         self.tally.let_in([path for path in tree(folder) if not any(path.startswith(place) for place in inside)])
 
@@ -327,7 +330,7 @@ def _writer(path: Path, runs: int) -> Callable[[Callable[[str], None]], None]:
             try:
                 store = Store(path)
                 with store.writing():
-                    for cell in store.missing(cells(runs), PROTOCOL):
+                    for cell in store.missing(cells(runs), partial(Cell.key, protocol=PROTOCOL)):
                         store.add(cell, PROTOCOL, result(cell), {})
                     return
             except HeldError:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polyscore.experiments.cells import Cell, Protocol, digest
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.protocol import Protocol, digest
 from polyscore.experiments.store import Store
 from small import PROTOCOL
 
@@ -37,7 +38,7 @@ def fake(path: Path, runs: int = 3, protocol: Protocol = PROTOCOL) -> Store:
 
 def body_of(cell: Cell, protocol: Any = PROTOCOL.key, **changes: Any) -> dict[str, Any]:
     """A record as JSON, its key that of its cell unless changed."""
-    place = [cell.setting, cell.models, cell.train_size, cell.run, cell.particles, cell.target]
+    place = [cell.family, cell.models, cell.train_size, cell.run, cell.particles, cell.target]
     return {
         "key": digest([protocol, *place]), "protocol": protocol, "cell": place, "results": result(cell),
         "about": dict(ABOUT), **changes,

@@ -7,8 +7,10 @@ far below what it took.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import polyscore as ps
 from polyscore.algebra.family_file import load_family, parse_family
 from polyscore.errors import ExpressionError, PolyscoreError, nearest, require, shorten
+from polyscore.experiments.references import read_points
 from polyscore.experiments.spec import load_spec, parse_spec
 from polyscore.files import yaml_file as yaml_files
 from polyscore.files.yaml_file import YamlError
@@ -228,3 +231,38 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes, reas
 def test_numbers_of_a_family_file_are_numbers(entry: str) -> None:
     with pytest.raises(PolyscoreError, match=f"condition 'a': {entry.split(':')[0]} must|condition 'a': a Gaussian in"):
         parse_family(f"conditions: {{a: {{kind: gaussian, {entry}}}}}")
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
+    """A FIFO that nobody writes to blocks whoever opens it; a device has no end."""
+    pipe, csv, npz, zeros = (tmp_path / name for name in ("pipe.yaml", "pipe.csv", "pipe.npz", "zeros.csv"))
+    for path in (pipe, csv, npz):
+        os.mkfifo(path)
+    zeros.symlink_to("/dev/zero")
+    readers = {"load_family": [pipe, zeros], "load_spec": [pipe, zeros], "read_points": [csv, npz, zeros]}
+    where = {"load_family": "algebra.family_file", "load_spec": "experiments.spec"}
+    calls = [
+        f"__import__('polyscore.{where.get(reader, 'experiments.references')}', fromlist=['x'])"
+        f".{reader}(__import__('pathlib').Path({str(path)!r}))"
+        for reader, paths in readers.items()
+        for path in paths
+    ]
+    assert all("no regular file" in message for message in refused(*calls))
+
+
+def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("conditions: {a: {kind: gaussian}}")
+    (tmp_path / "link.yaml").symlink_to("real")
+    assert list(load_family(tmp_path / "link.yaml")) == ["a"]
+
+
+def test_a_small_archive_of_many_points_is_refused(tmp_path: Path) -> None:
+    """Zeros shrink a thousandfold: 2 MB of file stood for 2 GB of points."""
+    with (
+        zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("samples.npy", "w", force_zip64=True) as file,
+    ):
+        for _ in range(101):
+            file.write(bytes(10**7))
+    with pytest.raises(PolyscoreError, match=r"larger than 1000 MB"):
+        read_points(tmp_path / "zeros.npz")

@@ -9,6 +9,7 @@ import resource
 import signal
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from faults.children import Child, as_nobody
 from faults.stores import SETTING, cells, fake, result, tree
 from faults.tally import Tally
 from polyscore.errors import OutputError, PolyscoreError
-from polyscore.experiments.store import Store, StoreError
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.lock import StoreError
+from polyscore.experiments.store import Store
 from polyscore.files.atomic import write_bytes
 from small import PROTOCOL, results
 
@@ -108,7 +111,7 @@ def test_after_any_cut_the_next_writer_goes_on(store: Store, tally: Tally) -> No
             warnings.simplefilter("ignore")
             again = Store(store.path)
             with again.writing():
-                for cell in again.missing(cells(1), PROTOCOL):
+                for cell in again.missing(cells(1), partial(Cell.key, protocol=PROTOCOL)):
                     again.add(cell, PROTOCOL, result(cell), {})
         tally.add("truncations")
         found = read(store.path) or {}
@@ -140,7 +143,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_line(tmp_path: Path, size: int, ta
     again = Store(tmp_path / "store")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for cell in again.missing(cells(40), PROTOCOL):
+        for cell in again.missing(cells(40), partial(Cell.key, protocol=PROTOCOL)):
             again.add(cell, PROTOCOL, result(cell), {})
     found = read(tmp_path / "store") or {}
     expected = {cell.key(PROTOCOL): result(cell) for cell in cells(40)}

@@ -23,12 +23,16 @@ from faults.stores import SETTING, body_of, cells, fake, forged, plant, tree
 from faults.tally import Tally
 from polyscore.cli import app
 from polyscore.errors import DegeneracyWarning
-from polyscore.experiments import jobs, samples
-from polyscore.experiments.cells import Cell, Protocol, digest
+from polyscore.experiments import driver, jobs, thumbnails
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.driver import run as run_jobs
 from polyscore.experiments.engines.local import Local
-from polyscore.experiments.jobs import Job, Parcel, adopt, left_behind, run_jobs, unpack, work
-from polyscore.experiments.report import write_report
-from polyscore.experiments.store import HeldError, Record, Store, StoreError
+from polyscore.experiments.jobs import Job, Parcel, adopt, left_behind, unpack, work
+from polyscore.experiments.lock import HeldError, StoreError
+from polyscore.experiments.protocol import Protocol, digest
+from polyscore.experiments.records import Record
+from polyscore.experiments.store import Store
+from polyscore.paper.report import write_paper_report as write_report
 from small import PROTOCOL, experiment, results
 
 OUT = ("../../evil", "../evil", "/tmp/evil", "a/b", "..", ".hidden", "", "a\0b", "a\nb", "\x1b[2J", "x" * 101, "é",
@@ -37,7 +41,7 @@ GOOD = next(cells())
 
 
 def wrong_cells() -> dict[str, list[Any]]:
-    place = [GOOD.setting, GOOD.models, 0, 9, 1, "composition"]
+    place = [GOOD.family, GOOD.models, 0, 9, 1, "composition"]
     found = {f"{field} {value!r:.20}": [*place] for field in ("setting", "models", "target") for value in OUT}
     for (name, changed), (field, value) in zip(
         found.items(), ((f, v) for f in (0, 1, 5) for v in OUT), strict=True
@@ -49,7 +53,19 @@ def wrong_cells() -> dict[str, list[Any]]:
             changed = [*place]
             changed[field] = value
             found[f"{field} {value!r}"] = changed
-    return found | {"short": place[:3], "long": [*place, 1], "none": None, "text": "cell", "mapping": {"setting": "x"}}
+    names = [*(value for value in OUT if value != ""), ["x", "y"]]
+    found |= {f"sampler {value!r:.20}": [*place, value, []] for value in names}
+    found |= {f"metric {value!r:.20}": [*place, "", [value]] for value in OUT}
+    found |= {f"metrics {value!r:.20}": [*place, "mine", value] for value in (None, 3, "sw2", {"sw2": 1}, ["missing"])}
+    return found | {
+        "seven": [*place, "mine"],
+        "nine": [*place, "mine", [], 1],
+        "short": place[:3],
+        "long": [*place, 1],
+        "none": None,
+        "text": "cell",
+        "mapping": {"setting": "x"},
+    }
 
 
 def wrong_bodies() -> dict[str, Any]:
@@ -221,7 +237,7 @@ def test_pipes_and_folders_in_place_of_files_do_not_hang(tmp_path: Path, tally: 
     (store.path / "records" / "folder.jsonl").mkdir()
     again = Store(store.path)
     assert results(again) == before and len(again.protocols()) == 1 and left_behind(again) == []
-    assert samples.load(again, GOOD, PROTOCOL) is not None
+    assert thumbnails.points_of(again, GOOD, PROTOCOL) is not None
     tally.add("forged files", 5)
     (store.path / "store.json").unlink()
     os.mkfifo(store.path / "store.json")
@@ -255,7 +271,7 @@ def test_a_linked_folder_is_followed_neither_to_read_nor_to_write(tmp_path: Path
             if place == "samples":
                 again.append("samples", "x", "line\n")
             else:
-                run_jobs([experiment(runs=1)], again, Local(), device="cpu")
+                run_jobs([experiment(runs=1)], again, Local(), device="cpu", task=work)
     tally.let_in([] if tree(elsewhere) == before else ["written through a link"])
 
 
@@ -301,13 +317,13 @@ def test_forged_thumbnails_cost_a_picture_at_most(tmp_path: Path, tally: Tally) 
     file = store.path / "samples" / f"{SETTING}-analytic.jsonl"
     file.write_text("\n".join([*lines, "[" * 10**5, "x" * (2 << 20), ""]))
     tally.add("forged records", len(lines) + 2)
-    tally.let_in([] if samples.load(store, GOOD, PROTOCOL) is None else ["a picture"])
+    tally.let_in([] if thumbnails.points_of(store, GOOD, PROTOCOL) is None else ["a picture"])
     target = fake(tmp_path / "target", runs=1)
-    samples.merge(target, store)
+    thumbnails.merge(target, store)
     assert not (target.path / "samples").exists()
     with open(file, "a") as handle:
         handle.write(json.dumps({"sum": digest(good), **good}) + "\n")
-    points = samples.load(store, GOOD, PROTOCOL)
+    points = thumbnails.points_of(store, GOOD, PROTOCOL)
     assert points is not None and points.shape == (2, 2)
 
 
@@ -339,7 +355,7 @@ def test_a_parcel_removes_and_writes_nothing_but_its_own(tmp_path: Path, tally: 
         run_jobs([experiment(runs=1)], store, Local(), device="cpu", task=task)
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work" and (tmp_path / "worker").exists()
     assert results(Store(store.path)) == results(source)
-    assert samples.load(store, GOOD, PROTOCOL) is not None
+    assert thumbnails.points_of(store, GOOD, PROTOCOL) is not None
     tally.let_in([path for path in tmp_path.rglob("*") if "evil" in path.name] + list(Path("/tmp").glob("evil*")))
     with pytest.warns(DegeneracyWarning, match="3 were not"):
         assert unpack(evil, Store(store.path)) == 0
@@ -361,14 +377,14 @@ def test_a_damaged_worker_folder_does_not_block_the_store(tmp_path: Path, damage
     one = experiment(runs=1)
     folders = ["left"]
     with store.writing():
-        folders += [Path(jobs._job(b, store.path / "workers", None, None, False).folder).name
-                    for b in jobs.batches([one], store, 90)]  # fmt: skip
+        folders += [Path(driver._job(b, store.path / "workers", driver.Way(), None).folder).name
+                    for b in driver.batches([one], store, 90)]  # fmt: skip
     for name in folders:
         damage(fake(store.path / "workers" / name, runs=2).path)
     tally.add("forged files", len(folders))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        outcome = run_jobs([one], Store(store.path), Local(), device="cpu")
+        outcome = run_jobs([one], Store(store.path), Local(), device="cpu", task=work)
     assert outcome.missing == 0
     assert any("must be a whole store" in str(w.message) or "is a link" in str(w.message) for w in told)
     runner = CliRunner()
@@ -391,7 +407,7 @@ def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pa
     (tmp_path / "temporary").mkdir()
     elsewhere = tmp_path / "gone" / "workers" / "abc"
     chosen = [cell for cell in experiment(runs=1).cells() if cell.models == "analytic"]
-    return tmp_path / "temporary", Job(chosen, PROTOCOL, str(elsewhere), "cpu")
+    return tmp_path / "temporary", Job(chosen, experiment(runs=1), str(elsewhere), "cpu")
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o770])

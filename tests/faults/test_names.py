@@ -16,10 +16,11 @@ from faults.stores import fake
 from faults.tally import Tally
 from polyscore.cli import app
 from polyscore.errors import OutputError
-from polyscore.experiments.report import write_report
-from polyscore.experiments.samples import save
-from polyscore.experiments.store import Store, StoreError
+from polyscore.experiments.lock import StoreError
+from polyscore.experiments.store import Store
+from polyscore.experiments.thumbnails import keep_points as save
 from polyscore.files.atomic import file_name, printable, write_text
+from polyscore.paper.report import write_paper_report as write_report
 from small import PROTOCOL, experiment
 
 NAMES = {
@@ -61,7 +62,7 @@ def harms(out: Path) -> list[str]:
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_labels_stay_in_their_folder_and_are_text(tmp_path: Path, tally: Tally) -> None:
     store = fake(tmp_path / "deep" / "store")
-    small = dataclasses.replace(experiment(), train_sizes=(50,), analytic=False, particles=(1,))
+    small = dataclasses.replace(experiment(), train_sizes=(50,), models=("conditional",), particles=(1,))
     for cell in small.cells():
         if cell.run == 0:
             save(store, cell, PROTOCOL, torch.zeros(5, 2))

@@ -11,6 +11,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ from faults.children import Child
 from faults.stores import cells, fake, result
 from faults.tally import Tally
 from polyscore.errors import DegeneracyWarning
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.lock import HeldError, StoreError
 from polyscore.experiments.records import Record
-from polyscore.experiments.store import HeldError, Store, StoreError
+from polyscore.experiments.store import Store
 from small import PROTOCOL, results
 
 
@@ -34,7 +37,7 @@ def writer(path: Path, runs: int = 300, patience: float = 60.0) -> Child:
                 store = Store(path)
                 with store.writing():
                     say("holding")
-                    for cell in store.missing(cells(runs), PROTOCOL):
+                    for cell in store.missing(cells(runs), partial(Cell.key, protocol=PROTOCOL)):
                         store.add(cell, PROTOCOL, result(cell), {})
                     return
             except HeldError:
@@ -170,7 +173,7 @@ def test_a_file_system_without_locks_is_named(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("polyscore.experiments.store.fcntl.flock", refuse)
+    monkeypatch.setattr("polyscore.experiments.lock.fcntl.flock", refuse)
     tally.add("foreign locks")
     with pytest.raises(StoreError, match="must be on a file system that locks files"), store.writing():
         pass

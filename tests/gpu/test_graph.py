@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -11,12 +12,11 @@ import torch
 import polyscore as ps
 from cases import compositions
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.graph import is_graphable
+from polyscore.samplers import Kernel
 from polyscore.samplers.loop import iterate
-from polyscore.samplers.moves import Balanced, Published
-from polyscore.samplers.plan import Settings, make_plan
-from polyscore.smc import resampler
-from polyscore.training.fit import DivergenceError
+from polyscore.samplers.plan import make_plan
+from polyscore.samplers.step import evaluate
+from polyscore.training import DivergenceError
 from training.networks import families
 
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.
@@ -37,25 +37,30 @@ QS = {
     "network tanh": ps.parse("c0 * c1 / c2", families(3, 2, True, width=64, activation="tanh")[0]),
 }
 STEPS = 30
-SETTINGS = {
-    "sde": Settings(1, STEPS, 1.0, 1, Balanced(), None),
-    "ode": Settings(1, STEPS, 0.0, 1, Balanced(), None),
-    "fk": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("systematic")),
-    "fk clip": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("systematic"), clip=2.0),
-    "fk threshold": Settings(4, STEPS, 1.0, 1, Balanced(), resampler("stratified"), threshold=0.5),
-    "fk published": Settings(
-        4,
-        STEPS,
-        1.0,
-        1,
-        Published(),
-        resampler("systematic"),
-        clip=15.0,
-        grid="equal",
-        integrator="euler",
-        quadrature="right",
-        start="noise",
-    ),
+
+
+@dataclasses.dataclass(frozen=True)
+class Langevin(Kernel):
+    """Two small Langevin steps, the second thrown away by a coin: it reads normals, uniforms and scalars."""
+
+    normals = 2
+    uniforms = 1
+
+    def __call__(self, plan, state, i, z, u):
+        size = 0.05 * plan.coefficients(i).sigma ** 2
+        once = evaluate(plan, state, state.x + size * state.score + (2 * size) ** 0.5 * z[0], i)
+        twice = once.x + size * once.score + (2 * size) ** 0.5 * z[1]
+        return evaluate(plan, state, torch.where(u[0][..., None] < 0.5, once.x, twice), i)
+
+
+SAMPLERS = {
+    "sde": ps.Denoise(STEPS),
+    "ode": ps.Denoise(STEPS, churn=0.0),
+    "fk": ps.FeynmanKac(4, STEPS),
+    "fk clip": ps.FeynmanKac(4, STEPS, clip=2.0),
+    "fk threshold": ps.FeynmanKac(4, STEPS, resampling="stratified", threshold=0.5),
+    "fk published": ps.FeynmanKac.published(4, STEPS),
+    "fk kernel": ps.FeynmanKac(4, STEPS, kernels=(Langevin(),)),
 }
 
 
@@ -66,19 +71,19 @@ def last(plan, n, graphs):
 
 
 @pytest.mark.parametrize("name", QS)
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", SAMPLERS)
 def test_the_graph_is_the_plain_loop(name, kind):
-    q, settings, n = QS[name], SETTINGS[kind], 300
+    q, sampler, n = QS[name], SAMPLERS[kind], 300
     with torch.inference_mode():
-        plan = make_plan(q, settings, 5, torch.empty(0, device="cuda"))
-    if not is_graphable(plan):
+        plan = make_plan(q, sampler, 5, torch.empty(0, device="cuda"))
+    if not plan.graphable:
         pytest.skip("this field asks its family, on the host")
     graph, plain = last(plan, n, True), last(plan, n, False)
     size = 1 + plain.x.abs().flatten(1).amax(1)
     near = ((graph.x - plain.x).abs().flatten(1).amax(1) <= 1e-3 * size).float().mean().item()
     # Scalars are float32 in the graph and float64 outside it; a resampling may fall to the other side, rarely.
-    assert near == 1 if settings.resampler is None else near > 0.9
-    if settings.resampler is not None:
+    assert near == 1 if not sampler.weighted else near > 0.9
+    if sampler.weighted:
         close = torch.isclose(graph.log_evidence, plain.log_evidence, rtol=2e-3, atol=2e-2).float().mean().item()
         assert close > 0.85
     again = last(plan, n, True)

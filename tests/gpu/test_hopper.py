@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from polyscore.nn.mlp import ScoreNetwork, StackedMLP
+from polyscore.nn import Perceptron, StackedMLP
 
 pytestmark = pytest.mark.gpu
 
@@ -17,10 +17,10 @@ if torch.cuda.get_device_capability() != (9, 0):
 from polyscore.nn.fast.hopper import HopperNetwork, supports  # noqa: E402
 
 
-def network(conditions: int, dim: int, depth: int, shared: bool, width: int = 512) -> ScoreNetwork:
+def network(conditions: int, dim: int, depth: int, shared: bool, width: int = 512) -> Perceptron:
     inputs = 1 + dim + (conditions if shared else 0)
     stack = StackedMLP(inputs, dim, range(1 if shared else conditions), width, depth).cuda()
-    return ScoreNetwork(list(stack.weights), list(stack.biases), dim, "silu")
+    return Perceptron(list(stack.weights), list(stack.biases), dim, "silu")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_agrees_with_eager(rows: int, conditions: int, dim: int, depth: int, sha
     offsets = net.offsets(torch.tensor([0.3], device="cuda"))[0]
     torch.full((conditions, rows, dim), float("nan"), device="cuda")  # the next allocation reuses it, poisoned
     answer = fast.noise(x, fast.half_offsets(offsets))
-    exact = net.noise(x, offsets)
+    exact = net.noise(x, (offsets,))
     assert (answer - exact).norm() <= 1e-3 * exact.norm()
     assert torch.equal(answer, fast.noise(x, fast.half_offsets(offsets)))
 

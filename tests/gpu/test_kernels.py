@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from polyscore.nn import fast as kernels
-from polyscore.nn.mlp import ScoreNetwork, StackedMLP, matmul_precision
+from polyscore.devices import matmul_precision
+from polyscore.fields.evaluators import Case, EagerHalf, LayeredKernels, ladder
+from polyscore.nn import Perceptron, StackedMLP
 from training.networks import twin
 
 pytestmark = pytest.mark.gpu
@@ -24,11 +25,11 @@ BATCHES, CONDITIONS, DIMS = (1, 7, 64, 129, 1000, 5001), (1, 2, 3, 4, 5), (1, 2,
 WIDTHS, DEPTHS = (64, 128, 512), (2, 3, 4, 5)
 
 
-def network(conditions, dim, width, depth, shared, seed) -> ScoreNetwork:
+def network(conditions, dim, width, depth, shared, seed) -> Perceptron:
     inputs = 1 + dim + (conditions if shared else 0)
     seeds = [seed] if shared else range(seed, seed + conditions)
     stack = StackedMLP(inputs, dim, seeds, width, depth).cuda()
-    return ScoreNetwork(list(stack.weights), list(stack.biases), dim, "silu")
+    return Perceptron(list(stack.weights), list(stack.biases), dim, "silu")
 
 
 def draw(count, seed=0):
@@ -41,15 +42,20 @@ def draw(count, seed=0):
 
 def layered(net):
     """Triton's kernels, one a layer."""
-    from polyscore.nn.fast.layered import FusedNetwork
+    from polyscore.nn.fast.layered import FusedNetwork, supports
 
-    assert kernels.layered(net, net.device)
+    assert supports(net, net.device)
     return FusedNetwork(net)
+
+
+def way(net):
+    """How samplers would evaluate it in fp16."""
+    return ladder(Case(net, torch.tensor([0.5]), "fp16"))[0]
 
 
 def chosen(net):
     """Whatever kernels samplers would choose: one for all layers at width 512 on Hopper."""
-    return kernels.fuse(net, net.device)
+    return way(net).kernels
 
 
 every_kernel = pytest.mark.parametrize("kernel", [layered, chosen])
@@ -79,7 +85,7 @@ def compare(kernel, batch, conditions, dim, width, depth, shared, seed=0):
     fused = kernel(net)
     for offset, half in zip(offsets, fused.half_offsets(offsets), strict=True):
         with matmul_precision("highest", torch.device("cuda")):
-            exact = net.noise(x, offset)
+            exact = net.noise(x, (offset,))
         got = fused.noise(x, half)
         assert got.shape == exact.shape == (conditions, batch, dim)
         assert got.dtype == torch.float32
@@ -126,7 +132,7 @@ def test_a_view_with_strides_is_read_right(kernel, width):
 def test_picked_conditions_go_through_the_kernels(kernel, shared, width):
     net = network(4, 3, width, 3, shared, 0)
     x, time = torch.randn(200, 3, device="cuda"), torch.tensor([0.4], device="cuda")
-    whole = net.noise(x, net.offsets(time)[0])
+    whole = net.noise(x, (net.offsets(time)[0],))
     for which in ([2], [3, 1], [0, 2, 3]):
         picked = net.pick(which)
         fused = kernel(picked)
@@ -135,12 +141,10 @@ def test_picked_conditions_go_through_the_kernels(kernel, shared, width):
 
 
 def test_where_kernels_do_not_serve():
-    device = torch.device("cuda")
-    assert kernels.fuse(network(3, 2, 64, 2, True, 0), device) is not None
-    assert kernels.fuse(network(3, 2, 64, 2, True, 0), torch.device("cpu")) is None
-    assert kernels.fuse(network(3, 2, 96, 2, True, 0), device) is None
-    assert kernels.fuse(network(3, 2, 64, 1, True, 0), device) is None
-    assert kernels.fuse(network(3, 65, 64, 2, True, 0), device) is None
+    assert type(way(network(3, 2, 64, 2, True, 0))) is LayeredKernels
+    assert way(network(3, 2, 64, 2, True, 0).to("cpu")).arithmetic == "float32"
+    for shape in ((3, 2, 96, 2), (3, 2, 64, 1), (3, 65, 64, 2)):
+        assert type(way(network(*shape, True, 0))) is EagerHalf
 
 
 @pytest.mark.parametrize(("networks", "rows", "width"), [(1, 1, 1), (3, 33, 65), (90, 510, 512), (2, 129, 24)])

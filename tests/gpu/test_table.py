@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import polyscore as ps
-from polyscore.nn.fast import table
-from polyscore.nn.fast.table import Grid, interpolate, tabulated
+from polyscore.nn.fast import plane
+from polyscore.nn.fast.plane import Nodes, interpolate, tabulated
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from training.networks import families
@@ -22,14 +22,14 @@ if not torch.cuda.is_available():
 @pytest.mark.parametrize("count", [1, 5, 127, 128, 129, 70_001])
 @pytest.mark.parametrize("conditions", [1, 2, 3, 5, 12])
 def test_the_kernel_is_the_eager_interpolation(count, conditions):
-    from polyscore.nn.fast.table_kernel import interpolate as fused
+    from polyscore.nn.fast.plane_kernel import interpolate as fused
 
     x = (normal(count, 2, seed=count) * torch.tensor([3.0, 0.5]) + torch.tensor([10.0, -2.0])).cuda()
-    grid = Grid.around(torch.cat([x, x.mean(0) + 2.0 * torch.ones(3, 2, device="cuda").cumsum(0)]))
-    values = normal(conditions, table.SIDE**2, 2, seed=conditions).cuda()
+    nodes = Nodes.around(torch.cat([x, x.mean(0) + 2.0 * torch.ones(3, 2, device="cuda").cumsum(0)]))
+    values = normal(conditions, plane.SIDE**2, 2, seed=conditions).cuda()
     # Neighbouring nodes are unrelated here, so a position's rounding shows; in float64 it would not.
-    expected = interpolate(values.double(), Grid(*(part.double() for part in grid)), x.double())
-    error = (fused(values, grid, x) - expected).abs()
+    expected = interpolate(values.double(), Nodes(*(part.double() for part in nodes)), x.double())
+    error = (fused(values, nodes, x) - expected).abs()
     assert error.median() < 1e-4
     assert error.max() < 2e-2
 
@@ -54,12 +54,12 @@ def test_what_is_not_finite_stays_visible_and_in_bounds(bad):
 
 @pytest.mark.parametrize("width", [512, 64, 40])
 def test_a_graph_that_reads_tables_is_the_plain_loop(width, monkeypatch):
-    monkeypatch.setattr(table, "WORTHWHILE", 1000)
+    monkeypatch.setattr(plane, "WORTHWHILE", 1000)
     q = ps.parse("c0^0.8 * c1^0.5 * c2^-0.2", families(3, 2, True, width=width)[0])
     sampler = ps.FeynmanKac(particles=4, steps=30, clip=2.0)
     with torch.inference_mode():
-        plan = make_plan(q, sampler.settings(q), 5, torch.empty(0, device="cuda"))
-        assert plan.field.tabulate
+        plan = make_plan(q, sampler, 5, torch.empty(0, device="cuda"))
+        assert plan.field.arithmetic(1600) == "table"
         *_, graph = iterate(plan, 0, 400)
         *_, plain = iterate(plan, 0, 400, graphs=False)
     near = torch.isclose(graph.x, plain.x, rtol=1e-3, atol=1e-3 * plain.x.abs().max().item()).all(-1).all(-1)
@@ -68,7 +68,7 @@ def test_a_graph_that_reads_tables_is_the_plain_loop(width, monkeypatch):
 
 def test_a_sampler_by_table_is_one_by_network(monkeypatch):
     """fp16 products are within 1e-3; the table adds nothing that can be seen beside them."""
-    monkeypatch.setattr(table, "WORTHWHILE", 1000)
+    monkeypatch.setattr(plane, "WORTHWHILE", 1000)
     p = trained("silu")
     q = ps.parse("c0^0.8 * c1^0.5 * c2^-0.2", p)
     runs = []
@@ -80,7 +80,7 @@ def test_a_sampler_by_table_is_one_by_network(monkeypatch):
 
 
 def test_a_table_that_is_too_coarse_is_given_up_on_the_gpu(monkeypatch):
-    monkeypatch.setattr(table, "WORTHWHILE", 1000)
+    monkeypatch.setattr(plane, "WORTHWHILE", 1000)
     p = families(3, 2, True, activation="tanh")[0]
     p.members["c0"].group.network.first.mul_(300)
     q = ps.parse("c0 * c1 / c2", p)

@@ -14,9 +14,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from polyscore import __version__
-from polyscore.cli import app
-from polyscore.demo import Sizes, run_demo
-from polyscore.errors import OutputError
+from polyscore.cli import app, show
+from polyscore.errors import ArgumentError, OutputError
+from polyscore.paper.demo import run_demo
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "family.yaml")
 SMALL = ["-n", "64", "-K", "4", "--steps", "20"]
@@ -94,7 +94,7 @@ def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
     naive = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--naive", "--churn", "0", *small).stdout)
     assert naive["sampler"].startswith("Denoise(steps=20, churn=0.0") and naive["log_evidence"] is None
     published = json.loads(run("sample", EXAMPLE, "a1 * a2 / base", "--published", "-K", "4", *small).stdout)
-    assert "clip=15.0" in published["sampler"] and "Published" in published["sampler"]
+    assert "clip=15.0" in published["sampler"] and "Flipped" in published["sampler"]
 
 
 def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
         ("a1 * (a2 / base", [], ["parenthesis must be closed", "^"]),
         ("a1 * * a2", [], ["expected a condition", "'*'", "^"]),
         ("", [], ["expected a condition"]),
-        ("a1 * a2 / base", ["-K", "0"], ["particles (K)", "at least 1", "got 0"]),
+        ("a1 * a2 / base", ["-K", "0"], ["particles must", "at least 1", "got 0"]),
         ("a1 * a2 / base", ["-n", "0"], ["n must", "got 0"]),
         ("a1 * a2 / base", ["--steps", "0"], ["steps must", "got 0"]),
         ("a1 * a2 / base", ["--churn", "-1"], ["churn must be a number of at least 0", "-1"]),
@@ -169,6 +169,20 @@ def test_options_of_every_command_are_refused_cleanly(arguments: list[str], part
     assert part in " ".join(result.stderr.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("late", [["--import", "mine"], ["--import=mine"]])
+def test_an_import_behind_the_command_is_told_where_it_belongs(late: list[str]) -> None:
+    with pytest.raises(ArgumentError, match=r"--import must stand before the command.*polyscore --import my_module"):
+        show.check_options(["--import", "first", "sample", "family.yaml", "a1", *late])
+    show.check_options(["--import", "first", "--import=second", "sample", "family.yaml", "a1", "-n", "3"])
+    show.check_options(["--import", "first"])
+
+
+@pytest.mark.parametrize(("name", "meant"), [("mymodule.py", "mymodule"), ("./folder/mymodule.py", "folder.mymodule")])
+def test_a_file_to_import_is_told_its_module(name: str, meant: str) -> None:
+    told = run("--import", name, "example")
+    assert told.exit_code == 2 and f"Did you mean {meant}?" in told.stderr
+
+
 def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("conditions:\n  a: {kind: gaussian\n  b: 3\n")
     result = run("sample", str(tmp_path / "bad.yaml"), "a", "--out", str(tmp_path / "out.npz"))
@@ -188,11 +202,17 @@ def test_an_unwritable_place_is_refused_by_every_command(tmp_path: Path) -> None
 
 def test_demo_writes_its_table_and_figures(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
-    demo = run_demo(
-        tmp_path / "demo", sizes=Sizes.quick(), progress=lambda done, total, what: steps.append((done, total))
+    found = run_demo(
+        tmp_path / "demo",
+        tiny=True,
+        parts=("analytic",),
+        progress=lambda done, total, what: steps.append((done, total)),
     )
+    demo = found.analytic
+    assert demo is not None and found.learned is None
     names = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert names == ["diversity.png", "repaired.png", "table.csv", "table.md"]
+    ours = {"diversity.png", "repaired.png", "table.csv", "table.md"}
+    assert names == sorted(ours | {"report.html", "store", "figures", "tables.csv", "tables.md", "tables.tex"})
     assert demo.files[0].name == demo.scene.path.name == "repaired.png"
     assert demo.scene.sentence == demo.distances.sentence()
     assert [(row.setting, row.particles) for row in demo.rows[:2]] == [

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import polyscore as ps
 from polyscore.cli import app
 from polyscore.errors import OutputError
+from polyscore.nn import NETWORKS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--steps", "30", "--width", "8", "--depth", "1", "--batch", "16", "--device", "cpu"]
@@ -139,7 +140,7 @@ def test_another_training_is_not_replaced_unasked(tmp_path: Path) -> None:
     ("options", "word"),
     [
         (["--columns", "CD4,depth"], "'depth'"), (["--model", "foo"], "foo"), (["--steps", 0], "steps"),
-        (["--device", "abacus"], "--device"), (["--members", 0], "members"), (["--seconds", -1], "seconds"),
+        (["--device", "abacus"], "--device"), (["--ensemble", 0], "ensemble"), (["--seconds", -1], "seconds"),
         (["--columns", ""], "column"), (["--condition-column", "drug"], "'drug'"),
         (["--condition-column", "cell"], "few conditions"),
     ],
@@ -159,6 +160,64 @@ def test_a_run_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = draw(tmp_path / "empty", tmp_path / "out.csv")
     assert result.exit_code == 2 and "model.safetensors" in result.stderr
+
+
+NETWORK = """
+from dataclasses import dataclass
+from torch import nn
+from polyscore.nn import NETWORKS, Stack, uniform_start
+from polyscore.schema import Checked, count, setting
+
+@NETWORKS.register("line")
+class Line(Stack):
+    @dataclass(frozen=True)
+    class Options(Checked):
+        features: int = setting(4, count())
+
+    def __init__(self, architecture, seeds):
+        super().__init__(architecture, seeds)
+        a, f = architecture, architecture.options.features
+        self.first = nn.Parameter(uniform_start(seeds, (1, a.dim, f), a.dim, "first"))
+        self.last = nn.Parameter(uniform_start(seeds, (1, f, a.dim), f, "last"))
+
+    def predict(self, x, at):
+        return (x @ self.first) @ self.last
+"""
+
+
+def test_a_network_of_ones_own_is_fitted_and_sampled_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_networks.py").write_text(NETWORK)
+    table(tmp_path / "cells.csv")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    model = ["--model", "separate", "--kind", "line", "--options"]
+    fit = ["fit", "cells.csv", "-c", "condition", "-o", "RUN", *SMALL, *model]
+    own = ["--import", "my_networks"]
+
+    def program(*arguments: object) -> Result:
+        """What one command has registered, the next does not know."""
+        with monkeypatch.context() as patch:
+            patch.setattr(NETWORKS, "_entries", dict(NETWORKS))
+            sys.modules.pop("my_networks", None)
+            return run(*arguments)
+
+    done = program(*own, *fit, "{features: 3}")
+    assert done.exit_code == 0 and "polyscore --import my_networks sample RUN" in " ".join(done.stdout.split())
+    draw = ["sample", "RUN", "drugA * drugB / control", "-n", 16, "-K", 2, "--steps", 5, "-o", "out.csv"]
+    assert program(*own, *draw).exit_code == 0 and (tmp_path / "out.csv").exists()
+    for arguments, words in (
+        ([*draw, "--force"], ["'line'", "register"]),
+        ([*fit, "{}"], ["kind must be one of", "'line'"]),
+        ([*own, *fit, "{features: 5}"], ["--force"]),
+        ([*own, *fit, "{featurs: 5}"], ["Did you mean 'features'?"]),
+        ([*own, *fit, "[3]"], ["options must be a mapping"]),
+        ([*own, *fit, "{features"], ["--options: ", "valid YAML"]),
+    ):
+        told = program(*arguments)
+        assert told.exit_code == 2 and all(word in told.stderr for word in words), told.output
+    assert program(*own, *fit, "{features: 5}", "--force").exit_code == 0
 
 
 def test_an_interrupt_leaves_a_training_that_goes_on(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from polyscore.cli import app
-from polyscore.demo import run_learned
 from polyscore.errors import ScoreError
-from polyscore.experiments.spec import dump_spec
 from polyscore.experiments.store import Store
+from polyscore.paper.demo import run_demo
+from polyscore.paper.specs import dump as dump_spec
 from small import experiment, filled
 
 
@@ -91,7 +91,7 @@ def test_cells_that_cannot_be_computed_are_an_exit_code(
     def failing(*_: object, **__: object) -> None:
         raise ScoreError("every score must be finite.")
 
-    monkeypatch.setattr("polyscore.experiments.runner.compute", failing)
+    monkeypatch.setattr("polyscore.experiments.worker.compute", failing)
     result = run("paper", "run", "one", "--spec", spec, "--store", tmp_path / "store", "--device", "cpu")
     assert result.exit_code == 1 and "18 missing" in result.stdout.replace("\n", " ")
 
@@ -158,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, spec: Path, monkeypatch: pytes
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("polyscore.experiments.runner.Worker.compute", interrupted)
+    monkeypatch.setattr("polyscore.experiments.worker.Worker.compute", interrupted)
     result = run("paper", "run", "one", "--spec", spec, "--store", tmp_path / "store", "--device", "cpu")
     assert result.exit_code == 130 and "The same command goes on from there" in result.stderr
 
@@ -179,11 +179,14 @@ def test_store_merge_joins(tmp_path: Path) -> None:
 
 
 def test_the_learned_demonstration_has_table_figure_and_report(tmp_path: Path) -> None:
-    demo = run_learned(tmp_path, tiny=True)
+    found = run_demo(tmp_path, tiny=True, parts=("learned",))
+    demo = found.learned
+    assert demo is not None and found.analytic is None
     assert [name for name, _ in demo.lines()] == ["naive (K = 1)", "Feynman–Kac (K = 4)", "Feynman–Kac (K = 16)"]
     assert set(demo.ratios()) == {100, 10000, 0} and 0 < demo.floor < 2
-    assert all(path.exists() for path in demo.files)
-    assert run_learned(tmp_path, tiny=True).table == demo.table
+    assert all(path.exists() for path in (*demo.files, *found.report))
+    again = run_demo(tmp_path, tiny=True, parts=("learned",)).learned
+    assert again is not None and again.table == demo.table
     assert f"{demo.floor:.2f} apart" in demo.scene.sentence
     shown = run("demo", "--quick", "--out", tmp_path)
     assert shown.exit_code == 0

@@ -10,9 +10,15 @@ import pytest
 import torch
 
 from polyscore import plots
-from polyscore.experiments import figures
-from polyscore.experiments.tables import Entry, Table
-from polyscore.paper import pictures
+from polyscore.experiments.driver import run as drive
+from polyscore.experiments.experiment import Column
+from polyscore.experiments.figures import curves
+from polyscore.experiments.report import grids
+from polyscore.experiments.spec import parse_spec
+from polyscore.experiments.store import Store
+from polyscore.experiments.tables import Entry, ResultTable
+from polyscore.paper import figures, pictures
+from polyscore.paper.tables import Compared
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -47,9 +53,10 @@ def texts_outside(figure: Any) -> list[str]:
     return [name for name, box in boxes.items() if not (frame.contains(*box.min) and frame.contains(*box.max))]
 
 
-def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> Table:
-    rows = {k: [Entry(k, size, (1.0, 2.0), None) for size in sizes] for k in (1, 4, 16)}
-    return Table("gaussian-factorized-ood", "conditional", "sw2", sizes, rows)
+def invented(sizes: tuple[int, ...] = (100, 10_000, 0)) -> ResultTable:
+    columns = tuple(Column("conditional" if size else "analytic", size) for size in sizes)
+    rows = {k: [Compared(k, column, (1.0, 2.0)) for column in columns] for k in (1, 4, 16)}
+    return ResultTable("gaussian-factorized-ood", "conditional", "sw2", columns, rows)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -59,6 +66,73 @@ def test_curves_keep_their_legend(drawn: list[Any], tmp_path: Path, count: int, 
     (figure,) = drawn
     (legend,) = figure.legends
     assert len(legend.get_texts()) == len(sizes) + 1 and texts_outside(figure) == []
+
+
+def measured(values: dict[int, dict[int, tuple[float, ...]]], label: str = "mine") -> ResultTable:
+    """A table of MMD²: values by K and train size."""
+    columns = tuple(Column("conditional" if size else "analytic", size) for size in next(iter(values.values())))
+    rows = {k: [Entry(k, column, row[column.size]) for column in columns] for k, row in values.items()}
+    return ResultTable("f", "conditional", "mmd2", columns, rows, label)
+
+
+def heights(axis: Any) -> set[float]:
+    return {float(y) for bars in axis.containers for y in bars.lines[0].get_ydata()}
+
+
+def test_means_that_are_not_positive_are_drawn(drawn: list[Any], tmp_path: Path) -> None:
+    """An unbiased MMD² of a good cell is negative half of the time: those are the cells to see."""
+    curves(tmp_path / "a.png", [measured({1: {100: (0.5,), 0: (-0.01,)}, 4: {100: (0.1,), 0: (0.0,)}})])
+    (axis,) = drawn[0].axes
+    assert axis.get_yscale() == "symlog" and heights(axis) == {0.5, 0.1, -0.01, 0.0}
+    assert axis.get_ylim()[0] < -0.01 and axis.get_ylim()[1] > 0.5
+
+
+@pytest.mark.parametrize(("values", "scale"), [((1.0, 2.0), "log"), ((0.0, 0.0), "linear"), ((0.0, 2.0), "symlog")])
+def test_scales_follow_the_means(drawn: list[Any], tmp_path: Path, values: tuple[float, float], scale: str) -> None:
+    curves(tmp_path / "a.png", [measured({1: {0: values[:1]}, 4: {0: values[1:]}})])
+    assert drawn[0].axes[0].get_yscale() == scale and heights(drawn[0].axes[0]) == set(values)
+
+
+def test_a_heading_has_one_colour_in_all_panels(drawn: list[Any], tmp_path: Path) -> None:
+    from matplotlib.colors import to_hex
+
+    first = measured({1: {1000: (1.0,), 0: (2.0,)}})
+    curves(tmp_path / "a.png", [first, measured({1: {100: (4.0,), 1000: (5.0,), 0: (6.0,)}})])
+    shown = [(bars.get_label(), bars.lines[0].get_color()) for axis in drawn[0].axes for bars in axis.containers]
+    colours = dict(shown)
+    assert len(set(shown)) == len(colours) == len(set(colours.values())) == 3
+    (legend,) = drawn[0].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    found = [to_hex(handle.get_color()[0]) for handle in legend.legend_handles]
+    assert dict(zip(names, found, strict=True)) == {name: to_hex(colour) for name, colour in colours.items()}
+
+
+def test_long_titles_stay_inside(drawn: list[Any], tmp_path: Path) -> None:
+    table = measured({1: {0: (1.0,)}}, "MY-EXPERIMENT-WITH-A-WIDE-NAME: (DRUG_A * DRUG_B)^0.5 / CONTROL * MEDIUM")
+    curves(tmp_path / "a.png", [table])
+    curves(tmp_path / "b.png", [table, table])
+    assert [texts_outside(figure) for figure in drawn] == [[], []]
+
+
+GRID = """
+families: {f: family.yaml}
+samplers: {a-sampler-with-a-rather-long-name: {kind: denoise, steps: 4}, short: {kind: denoise, steps: 5}}
+protocol: {swarms: 32, projections: 8}
+experiments:
+  mine: {family: f, expression: a, samplers: [a-sampler-with-a-rather-long-name, short], runs: 1}
+"""
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_grids_of_samples_in_any_dimension(drawn: list[Any], tmp_path: Path, dim: int) -> None:
+    (tmp_path / "family.yaml").write_text(f"conditions: {{a: {{kind: gaussian, dim: {dim}}}}}")
+    mine, store = list(parse_spec(GRID, folder=tmp_path).values()), Store(tmp_path / "store")
+    drive(mine, store, device="cpu", save_samples=True)
+    (picture,) = grids(tmp_path, mine, store)
+    assert ("Shown are x1 and x2, the first two of 5 coordinates." in picture.caption) == (dim == 5)
+    (figure,) = drawn
+    assert all(bool(axis.patches) == (dim == 1) and bool(axis.collections) == (dim > 1) for axis in figure.axes)
+    assert len(figure.axes) == 3 and texts_outside(figure) == []
 
 
 def test_the_pictures_of_the_demonstration_keep_their_words(drawn: list[Any], tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from polyscore.demo import Distances
-from polyscore.demo.learned import experiment, explain
 from polyscore.experiments.compute import sampler_of
+from polyscore.paper.demo import Distances
+from polyscore.paper.demo.experiments import analytic_experiments, learned_experiment
+from polyscore.paper.demo.learned import explain
+from polyscore.paper.tables import is_papers
 from polyscore.samplers import FeynmanKac
 
 
@@ -35,5 +37,8 @@ def test_the_networks_are_blamed_only_where_exact_scores_do_well() -> None:
     assert "the networks' error" not in explain(well, well, 10_000)
 
 
-def test_the_learned_part_samples_with_the_defaults() -> None:
-    assert sampler_of(16, experiment().protocol) == FeynmanKac(16)
+def test_both_parts_sample_with_the_defaults_and_the_first_also_to_the_letter() -> None:
+    assert sampler_of(16, learned_experiment().protocol) == FeynmanKac(16)
+    for letter, ours in analytic_experiments().values():
+        assert sampler_of(16, ours.protocol) == FeynmanKac(16)
+        assert sampler_of(16, letter.protocol) == FeynmanKac.published(16) and is_papers(letter.protocol)

@@ -140,7 +140,7 @@ def test_too_little_memory_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> 
     def failing(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes.")
 
-    monkeypatch.setattr("polyscore.theory.epsilon_example", failing)
-    monkeypatch.setattr("polyscore.theory.statements", lambda **_: iter(()))
+    monkeypatch.setattr("polyscore.paper.theory.epsilon_example", failing)
+    monkeypatch.setattr("polyscore.paper.theory.statements", lambda **_: iter(()))
     done = run("theory", "-n", "100")
     assert done.exit_code == 2 and "must fit into memory" in done.stderr

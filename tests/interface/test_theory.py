@@ -11,9 +11,15 @@ from scipy.integrate import solve_ivp
 
 import polyscore as ps
 from polyscore.errors import ImproperError, PolyscoreError
-from polyscore.experiments.papers import SETTINGS, published, setting
-from polyscore.theory import composed_covariance, epsilon_example, naive_covariance, product_covariance, statements
-from polyscore.theory.statements import factorized, not_factorized
+from polyscore.paper import SETTINGS, published, setting
+from polyscore.paper.theory import (
+    composed_covariance,
+    epsilon_example,
+    naive_covariance,
+    product_covariance,
+    statements,
+)
+from polyscore.paper.theory.statements import factorized, not_factorized
 
 SCHEDULES = [ps.VP(), ps.Cosine(), ps.LinearFlow(), ps.DDPM(zero_snr=True)]
 

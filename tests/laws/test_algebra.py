@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import polyscore as ps
 from cases import compose, gaussian_family, points
+from polyscore.algebra import composition
+from polyscore.distributions.components import components_of
 from polyscore.errors import CompositionError, ExpressionError, PolyscoreError
 
 P = gaussian_family(3)
@@ -324,3 +326,63 @@ def test_a_score_is_the_weighted_sum_and_the_gradient_of_the_log_density():
 def test_cancelling_factors_do_not_change_the_score():
     x = points(P["a"], 16)
     assert torch.equal((P["a"] * P["b"] / P["b"]).score(x, 0.2), P["a"].score(x, 0.2))
+
+
+class Scored(ps.Distribution):
+    """N(0, I) by its score alone, with something called components that is none of ours."""
+
+    dim, components = 3, ["a", "b"]
+
+    def score(self, x, alpha=1.0, sigma=0.0):
+        return -x
+
+
+class Dense(Scored, ps.Density):
+    def log_prob(self, x, alpha=1.0, sigma=0.0):
+        return -0.5 * x.square().sum(-1)
+
+    def moments(self):
+        return [0.0, 0.0, 0.0], 1.0
+
+
+class Learned:
+    event = (3,)
+
+    def score(self, x, t):
+        return -x
+
+
+KNOWN = {  # condition: closed form, density, mixture, sized, Gaussian
+    "gaussian": (ps.Gaussian(dim=3), (True, True, True, True, True)),
+    "mixture": (ps.Mixture([[0, 0, 0], [1, 0, 0]]), (True, True, True, True, False)),
+    "dense": (Dense(), (True, True, False, True, False)),
+    "scored": (Scored(), (True, False, False, False, False)),
+    "learned": (Learned(), (False, False, False, False, False)),
+}
+
+
+@pytest.mark.parametrize("other", KNOWN)
+@pytest.mark.parametrize("one", KNOWN)
+def test_what_is_known_of_a_composition_is_what_is_known_of_every_factor(one, other):
+    p = ps.Family({name: member for name, (member, _) in KNOWN.items()})
+    q = ps.Composition(p, {one: 1.0, other: 0.5})
+    expected = tuple(a and b for a, b in zip(KNOWN[one][1], KNOWN[other][1], strict=True))
+    assert (q.is_closed_form, q.has_density, q.mixtures is not None, q.is_sized, q.is_gaussian) == expected
+    assert len(q.factors) == len(q.moments) == len(q.exponents)
+    assert [pair is None for pair in q.moments] == [name in ("scored", "learned") for name in q.conditions]
+    if not expected[2]:
+        with pytest.raises(CompositionError, match=r"must (be of Gaussians|have a density|have a closed form)"):
+            q.require_mixtures("a thing")
+
+
+def test_mixtures_are_found_once_a_composition(monkeypatch):
+    members = {name: ps.Gaussian(cov=[1.0, 2.0]) for name in ("a", "b")}
+    p, looked = ps.Family(members), []
+    monkeypatch.setattr(composition, "components_of", lambda factor: looked.append(factor) or components_of(factor))
+    q = p["a"] * p["b"]
+    ps.FeynmanKac(2, 4).sample(q, 3)
+    q.validity()
+    assert looked == [members["a"], members["b"]]
+    other = q / p["b"]  # another composition, with factors of its own
+    assert (len(q.mixtures), len(other.mixtures)) == (2, 1)
+    assert other == p["a"] and copy.copy(other).mixtures == other.mixtures

@@ -4,6 +4,8 @@ The exact predictions are built here from a posterior mean in plain NumPy, so a 
 """
 
 import math
+import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from torch import nn
 import polyscore as ps
 from cases import DISTRIBUTIONS, F64, SCHEDULES, compose
 from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, ScoreError
-from polyscore.models.learned import PREDICTIONS, to_score
-from polyscore.models.network import Network, NetworkCondition
+from polyscore.models.learned import PREDICTIONS, ModelError, asking, to_score
+from polyscore.models.network import Network
+from polyscore.models.units import Units
 from training.networks import build
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
@@ -464,11 +467,11 @@ class _Timeless(torch.nn.Module):
 
 def _network(units=None, seed=0):
     group = Network(build(1, 2, True, seed=seed)[0], ps.VP(), units=units)
-    return NetworkCondition(group, 0, (2,))
+    return group.condition(0)
 
 
 def test_members_of_other_coordinates_do_not_compose():
-    here, there = (torch.tensor([100.0, 0.0]), torch.ones(2)), (torch.tensor([40.0, 0.0]), torch.ones(2))
+    here, there = Units(torch.tensor([100.0, 0.0]), torch.ones(2)), (torch.tensor([40.0, 0.0]), torch.ones(2))
     one, other, raw = _network(here), _network(there), _network()
     for members in ({"a": one, "b": other}, {"a": one, "b": raw}, {"b": raw, "a": one}, {"a": one, "g": ps.Gaussian()}):
         with pytest.raises(CompositionError, match=r"same coordinates.*100"):
@@ -547,3 +550,62 @@ def test_times_may_be_plain_numbers():
     for member in (*models, ps.Ensemble(models), ps.Learned(lambda x, t: x, (2,), ps.VP())):
         assert torch.equal(member.score(x, 0.3), member.score(x, torch.tensor(0.3)))
     assert torch.equal(ps.Ensemble(models).spread(x, 0.3), ps.Ensemble(models).spread(x, torch.tensor(0.3)))
+
+
+class Failing(ps.Density):
+    """Raises what it is told to, by score and by density alike."""
+
+    event = (2,)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def score(self, x, alpha, sigma):
+        raise self.error
+
+    def log_prob(self, x, alpha, sigma):
+        raise self.error
+
+
+def doors(error):
+    """All ways by which a model of a user's is asked, the model raising `error`."""
+
+    def model(x, t):
+        raise error
+
+    x, closed = torch.zeros(3, 2), ps.Family({"a": Failing(error)})
+    learned = ps.Learned(model, (2,), ps.VP())
+    return [
+        (partial(learned.score, x, 0.5), r"^a model must take x \(3, 2\) .*; got {}\. Check event="),
+        (partial(ps.Family({"a": learned})["a"].score, x, 0.5), "^condition 'a': a model must take .*; got {}. Check"),
+        (partial(closed["a"].score, x, 0.5), "^condition 'a' must have a score at x .*; got {}. Mend Failing.$"),
+        (
+            partial(closed["a"].log_density, x, 0.5),
+            "^condition 'a' must have a log-density at .*; got {}. Mend Failing",
+        ),
+        (lambda: _asked(error), "^a thing; got {}.$"),
+    ]
+
+
+def _asked(error):
+    with asking(lambda got: f"a thing; got {got}."):
+        raise error
+
+
+@pytest.mark.parametrize("error", [ValueError("two"), KeyError("x"), StopIteration("end"), RuntimeError("r" * 900)])
+def test_what_a_model_raises_becomes_a_model_error_at_every_door(error):
+    for ask, words in doors(error):
+        said = re.escape(f"{type(error).__name__}: {str(error)[:500]}")
+        with pytest.raises(ModelError, match=words.format(said)) as raised:
+            ask()
+        assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("full"), MemoryError(), ScoreError("ours"), KeyboardInterrupt()], ids=repr
+)
+def test_errors_of_ours_and_of_memory_pass_every_door(error):
+    for ask, _ in doors(error):
+        with pytest.raises(type(error)) as raised:
+            ask()
+        assert raised.value is error

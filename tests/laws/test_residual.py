@@ -13,7 +13,7 @@ from cases import (
     compose,
     compositions,
     gaussian_family,
-    naive_spread,
+    naive_excess,
     opaque,
     own_mixtures,
     points,
@@ -21,9 +21,9 @@ from cases import (
     time_grid,
     vector,
 )
-from polyscore.algebra.scores import combine, spread
+from polyscore.algebra.scores import combine, excess
 from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
-from polyscore.samplers.moves import Balanced, Paper, Published
+from polyscore.samplers.moves import Balanced, Flipped, Unbalanced
 
 QS = compositions()
 every = pytest.mark.parametrize("name", QS)
@@ -69,7 +69,7 @@ def test_residual_is_the_master_weight(name, schedule, churn):
 @pytest.mark.parametrize(
     "name", ["gaussians-2d-1,1,-1", "gaussians-3d-.3,.2", "gaussians-3d-2,-.5", "own-3d-.7,.6,-.1"]
 )
-@pytest.mark.parametrize("move", [Balanced(), Paper()], ids=["balanced", "paper"])
+@pytest.mark.parametrize("move", [Balanced(), Unbalanced()], ids=["balanced", "unbalanced"])
 def test_the_samplers_rates_are_the_master_weight_of_their_move(name, move):
     q = QS[name]
     times = torch.tensor([0.05, 0.5, 0.9], dtype=F64)
@@ -77,7 +77,7 @@ def test_the_samplers_rates_are_the_master_weight_of_their_move(name, move):
     x = points(q, 3, seed=6)
     for i, t in enumerate(times.tolist()):
         scores = q.scores(x, t)
-        value = naive_spread(scores, list(q.exponents.values()))
+        value = naive_excess(scores, list(q.exponents.values()))
         along = (x * combine(scores, list(q.exponents.values()))).sum(-1)
         got = rates.constant[i] + rates.along[i] * along + rates.across[i] * value
         expected = torch.stack([master_weight(q, point, t, 0.7, move.linear(q.total)) for point in x])
@@ -86,7 +86,7 @@ def test_the_samplers_rates_are_the_master_weight_of_their_move(name, move):
 
 def test_the_published_divergence_has_the_wrong_sign():
     q, times = QS["gaussians-3d-2,-.5"], torch.tensor([0.4], dtype=F64)
-    right, published = (move.rates(q.schedule, times, q.total, 3).constant for move in (Paper(), Published()))
+    right, published = (move.rates(q.schedule, times, q.total, 3).constant for move in (Unbalanced(), Flipped()))
     assert published.item() == -right.item() != 0
 
 
@@ -103,8 +103,8 @@ def test_annealing_against_the_literature(beta):
     """For q^beta with the paper's move: (beta - 1)(div u + eta^2 beta |s|^2 / 2) (Skreta et al. 2025)."""
     q, times = own_mixtures(3)["a"] ** beta, torch.tensor([0.35], dtype=F64)
     x, single = points(q, 10), own_mixtures(3)["a"]
-    rates = Paper().rates(q.schedule, times, beta, 3)
-    got = rates.constant + rates.across * spread(q.scores(x, 0.35), [beta])
+    rates = Unbalanced().rates(q.schedule, times, beta, 3)
+    got = rates.constant + rates.across * excess(q.scores(x, 0.35), [beta])
     eta2, div = q.schedule.diffusion(times) ** 2, 3 * q.schedule.drift(times)
     torch.testing.assert_close(got, (beta - 1) * (div + 0.5 * eta2 * beta * single.score(x, 0.35).square().sum(-1)))
 
@@ -155,15 +155,15 @@ def test_float32_residual(name):
         torch.testing.assert_close(q.residual(x, t).double(), exact, rtol=2e-3, atol=2e-3)
 
 
-# spread and combine
+# excess and combine
 @pytest.mark.parametrize(
     "exponents", [[1.0], [0.4], [1.0, 1, -1], [0.5, 0.5], [0.3, 0.2], [2.0, -0.5], [1.0, 1, 1, -2]]
 )
 @pytest.mark.parametrize("event", [(1,), (5,), (3, 4, 4)])
-def test_spread_and_combine_are_the_naive_formulas(exponents, event):
+def test_excess_and_combine_are_the_naive_formulas(exponents, event):
     scores = torch.randn(len(exponents), 6, 2, *event, generator=torch.Generator().manual_seed(1), dtype=F64)
-    expected = naive_spread(scores.flatten(3), exponents)
-    torch.testing.assert_close(spread(scores, exponents, len(event)), expected)
+    expected = naive_excess(scores.flatten(3), exponents)
+    torch.testing.assert_close(excess(scores, exponents, len(event)), expected)
     total = torch.zeros_like(scores[0])
     for a, value in enumerate(exponents):
         total += value * scores[a]
@@ -192,7 +192,7 @@ def test_half_precision_at_high_dimension(dtype, exponents):
     family = ps.Family({f"c{a}": Fixed(s, ps.VP()) for a, s in enumerate(scores)})
     q = ps.Composition(family, {f"c{a}": float(w) for a, w in enumerate(exponents)})
     t = torch.tensor(0.25)  # exact in every format
-    expected = 0.5 * ps.VP().diffusion(t.double()) ** 2 * naive_spread(torch.stack(scores), list(exponents))
+    expected = 0.5 * ps.VP().diffusion(t.double()) ** 2 * naive_excess(torch.stack(scores), list(exponents))
     got = q.residual(torch.zeros(4, 12_288, dtype=dtype), t.to(dtype)).double()
     torch.testing.assert_close(got, expected, rtol=0.03, atol=0.03 * expected.abs().max().item())
 
@@ -213,9 +213,9 @@ def test_a_prepared_field_says_what_the_composition_says(name, schedule):
         score, value = field(x, i)
         scores = q.scores(x, t)
         torch.testing.assert_close(score, q.score(x, t), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(value, naive_spread(scores, list(q.exponents.values())), rtol=1e-6, atol=1e-5)
-        assert field(x, i, want_spread=False)[1] is None
-        assert torch.equal(field(x, i, want_spread=False)[0], score)
+        torch.testing.assert_close(value, naive_excess(scores, list(q.exponents.values())), rtol=1e-6, atol=1e-5)
+        assert field(x, i, want_excess=False)[1] is None
+        assert torch.equal(field(x, i, want_excess=False)[0], score)
 
 
 @every
@@ -229,7 +229,7 @@ def test_a_prepared_field_keeps_float64(name):
         torch.testing.assert_close(score, q.score(x, t), rtol=1e-11, atol=1e-10)
         size = q.scores(x, t).square().sum((0, -1)).max().item()
         torch.testing.assert_close(
-            value, naive_spread(q.scores(x, t), list(q.exponents.values())), rtol=1e-10, atol=1e-12 * size
+            value, naive_excess(q.scores(x, t), list(q.exponents.values())), rtol=1e-10, atol=1e-12 * size
         )
 
 
@@ -244,7 +244,7 @@ def test_a_prepared_field_in_float32(name):
         exact = q.scores(x.double(), t)
         size = exact.square().sum((0, -1)).max().item()
         torch.testing.assert_close(score.double(), q.score(x.double(), t), rtol=1e-3, atol=1e-4 * math.sqrt(size))
-        naive = naive_spread(exact, list(q.exponents.values()))
+        naive = naive_excess(exact, list(q.exponents.values()))
         torch.testing.assert_close(value.double(), naive, rtol=1e-3, atol=1e-4 * size)
 
 
@@ -266,7 +266,7 @@ def test_gaussian_field_of_centred_gaussians():
     x = points(q, 7)
     for i, t in enumerate(times):
         torch.testing.assert_close(field(x, i)[0], q.score(x, t))
-        torch.testing.assert_close(field(x, i)[1], naive_spread(q.scores(x, t), [1, 1, -1]))
+        torch.testing.assert_close(field(x, i)[1], naive_excess(q.scores(x, t), [1, 1, -1]))
 
 
 def test_far_means_in_float32_keep_the_field():

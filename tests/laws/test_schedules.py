@@ -76,10 +76,51 @@ def test_description_round_trip(schedule):
 
 
 def test_descriptions_that_describe_nothing():
-    with pytest.raises(ArgumentError, match="must be one of VP, DDPM, Cosine, LinearFlow; got 'Linear'"):
+    with pytest.raises(ArgumentError, match=r"must be one of VP, DDPM, Cosine, LinearFlow.*; got 'Linear'"):
         from_dict({"kind": "Linear"})
     with pytest.raises(ArgumentError, match="beta_min"):
         from_dict({"kind": "VP", "betamin": 0.1})
+
+
+def test_a_misspelt_kind_or_option_is_told():
+    with pytest.raises(ArgumentError, match="Did you mean 'LinearFlow'"):
+        from_dict({"kind": "LinearFow"})
+    with pytest.raises(
+        ArgumentError, match=r"Cosine's options must be among offset; got 'ofset'\. Did you mean 'offset'"
+    ):
+        from_dict({"kind": "Cosine", "ofset": 0.1})
+
+
+def test_the_cosine_of_before_is_that_without_an_offset():
+    """Files of 0.3.0 name no offset; its bytes are those of the plain formulas."""
+    assert from_dict({"kind": "Cosine"}) == ps.Cosine() == ps.Cosine(offset=0)
+    for dtype in (torch.float32, F64):
+        t = torch.rand(10_000, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(ps.Cosine().alpha(t), torch.sin(0.5 * math.pi * (1 - t)))
+        assert torch.equal(ps.Cosine().sigma(t), torch.sin(0.5 * math.pi * t))
+        assert torch.equal(ps.Cosine().drift(t), -0.5 * math.pi * torch.tan(0.5 * math.pi * t))
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.008, 0.3])
+def test_the_cosine_with_an_offset_is_that_of_nichol_and_dhariwal(offset):
+    t = torch.linspace(0, 1, 101, dtype=F64)
+    f = torch.cos((t + offset) / (1 + offset) * math.pi / 2) ** 2
+    torch.testing.assert_close(ps.Cosine(offset).alpha(t) ** 2, f / f[0], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("offset", [-0.1, 1.5, math.nan, "0.008", None, True])
+def test_impossible_offsets(offset):
+    with pytest.raises(ArgumentError, match="Cosine's offset must"):
+        ps.Cosine(offset)
+
+
+@every
+def test_the_ratio_of_noise_to_signal_has_an_inverse(schedule):
+    ratio = torch.linspace(-6, 4, 41, dtype=F64)
+    ratio = ratio[ratio < schedule.log_noise_to_signal(torch.tensor(T_MAX, dtype=F64))]
+    times = schedule.time_at(ratio)
+    assert bool((times.diff() > 0).all())
+    torch.testing.assert_close((schedule.sigma(times) / schedule.alpha(times)).log(), ratio, rtol=1e-9, atol=1e-9)
 
 
 def test_different_schedules_differ():

@@ -13,7 +13,7 @@ import torch
 import polyscore as ps
 from cases import F64, Opaque
 from polyscore.errors import ArgumentError, DegeneracyWarning, PolyscoreError
-from polyscore.models.network import Network, NetworkCondition
+from polyscore.models.network import Network
 from training.networks import build, families
 
 SCALES = {
@@ -144,13 +144,13 @@ def test_an_exact_mixture_has_units_too(method):
     torch.testing.assert_close(outside.sample(5, 3).double(), units[0] + units[1] * inside.sample(5, 3).double())
 
 
-@pytest.mark.filterwarnings("ignore:samples should lie", "ignore:learned scores should")  # of random networks
+@pytest.mark.filterwarnings("ignore:samples should lie", "ignore:sources of unknown size")  # of random networks
 @every_scale
 def test_networks_and_ensembles_speak_the_datas_units(units):
     """As reached through a family and by themselves: score, every model's score, spread."""
     units = as_units(units)
     plain = [families(2, 3, True, seed=s)[0].members["c0"] for s in (0, 1)]
-    inside = [NetworkCondition(Network(build(2, 3, True, seed=s)[0], ps.VP(), units=units), 0, (3,)) for s in (0, 1)]
+    inside = [Network(build(2, 3, True, seed=s)[0], ps.VP(), units=units).condition(0) for s in (0, 1)]
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
     y, t = units[0] + units[1] * x, 0.4
     for one, other in zip(inside, plain, strict=True):

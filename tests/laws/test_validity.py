@@ -10,7 +10,6 @@ import torch
 
 import polyscore as ps
 from cases import F64, compose, gaussian_family, own_mixtures, spd, vector
-from polyscore.algebra.validity import path_validity
 from polyscore.errors import DegeneracyWarning, ImproperError, PolyscoreError
 
 
@@ -309,7 +308,7 @@ def test_no_answer_is_not_warned_of_where_scores_are_learned():
 
 
 def whole_path(q):
-    return path_validity([q.distribution(name) for name in q.exponents], list(q.exponents.values()), q.schedule)
+    return q.path_validity()
 
 
 PATHS = {
@@ -361,7 +360,7 @@ def test_an_improper_path_between_the_times_once_looked_at_is_warned_of():
 
 
 def test_the_paths_of_the_paper_are_proper():
-    from polyscore.experiments.papers.settings import SETTINGS, setting
+    from polyscore.paper.settings import SETTINGS, setting
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,5 +1,8 @@
 """Every bad input gets our error: the rule, the value, the remedy."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,10 @@ from polyscore.errors import (
     PolyscoreError,
     ScoreError,
 )
+from polyscore.registry import Registry
+from polyscore.samplers.grids import TimeGrid
+from polyscore.samplers.integrators import euler_steps
+from polyscore.samplers.kernels import Kernel
 
 P = gaussian_family(2)
 X = torch.zeros(3, 2)
@@ -88,7 +95,7 @@ def test_max_particles(sampler):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: ps.FeynmanKac(particles=0), r"particles \(K\) must be .* at least 1; got 0"),
+        (lambda: ps.FeynmanKac(particles=0), "particles must be .* at least 1; got 0"),
         (lambda: ps.FeynmanKac(particles=2.0), "whole number"),
         (lambda: ps.FeynmanKac(steps=0), "steps must be .* at least 1; got 0"),
         (lambda: ps.Denoise(steps=-3), "steps must be .* at least 1; got -3"),
@@ -98,7 +105,7 @@ def test_max_particles(sampler):
         (lambda: ps.Denoise(churn=float("inf")), "churn must"),
         (lambda: ps.Denoise(order=3), "order must be 1 or 2; got 3"),
         (lambda: ps.Denoise(order=2), "Heun.* must go with churn 0; got churn 1"),
-        (lambda: ps.FeynmanKac(clip=0), "clip must be positive and below .*, or None; got 0"),
+        (lambda: ps.FeynmanKac(clip=0), "clip must be a number above 0, and below .*, or None; got 0"),
         (lambda: ps.FeynmanKac(clip=float("nan")), "clip must"),
         (lambda: ps.FeynmanKac(threshold=1.5), "threshold must be .*; got 1.5"),
         (lambda: ps.FeynmanKac(threshold=float("nan")), "threshold must"),
@@ -173,7 +180,7 @@ def test_mixed_dimensions():
 
 
 def test_mixed_schedules():
-    with pytest.raises(CompositionError, match=r"one schedule; 'b' was trained with Cosine\(\).*VP.*Retrain"):
+    with pytest.raises(CompositionError, match=r"one schedule; 'b' was trained with Cosine\(offset=0.*VP.*Retrain"):
         ps.Family({"a": Model(schedule=ps.VP()), "b": Model(schedule=ps.Cosine())})
     with pytest.raises(CompositionError, match="one schedule"):
         ps.Family({"a": Model(schedule=ps.VP())}, schedule=ps.VP(0.1, 10))
@@ -317,3 +324,135 @@ def test_a_model_of_the_wrong_output_shape_is_refused_or_at_least_not_silent():
 
     with pytest.raises((PolyscoreError, RuntimeError)):
         ps.Denoise(steps=3).sample(ps.Family({"m": Wrong()})["m"], 5)
+
+
+# parts of a user's
+def mine(*lengths):
+    """A grid of these times."""
+
+    def grid(schedule, steps, extent):
+        times = torch.tensor(lengths, dtype=torch.float64)
+        return TimeGrid(times, times[:-1] - times[1:])
+
+    return grid
+
+
+HALVES = torch.tensor([0.9, 0.5, 0.1], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "grid, words",
+    [
+        (lambda *a: HALVES, "return a TimeGrid"),
+        (lambda *a: None, "return a TimeGrid.*NoneType"),
+        (mine(), "return a TimeGrid"),
+        (mine(0.5), "return a TimeGrid"),
+        (mine(0.1, 0.5, 0.9), "times that fall.*Reverse"),
+        (mine(0.5, 0.5), "times that fall"),
+        (mine(1.5, 0.5, 0.1), r"times in \[0, 1\]"),
+        (mine(0.9, 0.5, -0.1), r"times in \[0, 1\]"),
+        (mine(0.9, float("nan"), 0.1), "finite times"),
+        (lambda *a: TimeGrid(HALVES, HALVES), r"lengths \(steps,\)"),
+        (lambda *a: TimeGrid(HALVES, HALVES.diff()), "lengths between its times"),
+        (lambda *a: TimeGrid(HALVES, torch.ones(2)), "lengths between its times"),
+        (lambda *a: TimeGrid(HALVES, torch.full((2,), float("nan"))), "lengths between its times"),
+    ],
+)
+def test_a_grid_that_is_none_is_named(grid, words):
+    with pytest.raises(ArgumentError, match=rf"the grid '(<lambda>|grid)' must .*{words}"):
+        ps.Denoise(steps=2, grid=grid).sample(P["a"], 3)
+
+
+def columns(**changed):
+    """An integrator whose table has other columns."""
+
+    def own(schedule, grid, total, churn, move):
+        return euler_steps(schedule, grid, total, churn, move)._replace(**changed)
+
+    return own
+
+
+@pytest.mark.parametrize(
+    "integrator, words",
+    [
+        (lambda *a: None, "6 columns.*NoneType"),
+        (lambda *a: (torch.ones(2),), "6 columns"),
+        (columns(keep=1.0), "6 columns"),
+        (columns(pull=torch.ones(3)), r"6 columns \(2,\)"),
+        (columns(keep=torch.tensor([1.0, float("nan")])), "be finite"),
+        (columns(noise=torch.tensor([1.0, -1.0])), "at least 0"),
+    ],
+)
+def test_an_integrator_without_a_table_is_named(integrator, words):
+    with pytest.raises(ArgumentError, match=rf"the steps of the move 'Balanced' by the integrator .* must .*{words}"):
+        ps.Denoise(steps=2, integrator=integrator).sample(P["a"], 3)
+
+
+class Odd(Kernel):
+    """A kernel that returns anything."""
+
+    def __init__(self, answer=None, normals=1, uniforms=0):
+        self.answer, self.normals, self.uniforms = answer or (lambda state: state), normals, uniforms
+
+    def __call__(self, plan, state, i, z, u):
+        return self.answer(state)
+
+
+@pytest.mark.parametrize(
+    "kernel, words",
+    [
+        (Odd(lambda state: None), "the kernel 'Odd' must return a State; got NoneType"),
+        (Odd(lambda state: state.x), "the kernel 'Odd' must return a State; got Tensor"),
+        (Odd(lambda state: replace(state, x=state.x[:, :1])), "the kernel 'Odd' must return a state whose x has shape"),
+        (Odd(lambda state: replace(state, score=state.x[0])), "a state whose score has shape"),
+        (Odd(lambda state: replace(state, x=None)), "a state whose x has shape .*got None"),
+        (Odd(normals=-1), "normals of the kernel 'Odd' must be a whole number of at least 0.*got -1"),
+        (Odd(normals=1.5), "normals of the kernel 'Odd' must be a whole number"),
+        (Odd(uniforms=None), "uniforms of the kernel 'Odd' must be a whole number"),
+        (Odd(uniforms=10**12), "uniforms of the kernel 'Odd' must be a whole number"),
+    ],
+)
+def test_a_kernel_that_returns_no_state_is_named(kernel, words):
+    with pytest.raises(ArgumentError, match=words):
+        ps.FeynmanKac(particles=4, steps=2, kernels=[kernel]).sample(P["a"], 3)
+
+
+@pytest.mark.parametrize("dim", [10**20, 1.5, "x", None, 0, -1, True])
+def test_a_dimension_that_is_none_is_named_at_once(dim):
+    class Wide(ps.Distribution):
+        def score(self, x, alpha=1.0, sigma=0.0):
+            return -x
+
+    member = Wide()
+    with pytest.raises(CompositionError, match=r"must have an event.*'w' has none.*Set dim"):
+        ps.Family({"w": member})
+    member.dim = dim
+    with pytest.raises(CompositionError, match=r"an event must be positive whole numbers.*'w' has .*Wide"):
+        ps.Family({"w": member})
+
+
+def test_a_log_density_that_carries_gradients_has_an_exact_target():
+    rate = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+
+    class Steep(ps.Density):
+        dim = 1
+
+        def log_prob(self, x, alpha=1.0, sigma=0.0):
+            return -rate * x[..., 0] ** 2 - 0.5 * math.log(2 * math.pi)
+
+        def score(self, x, alpha=1.0, sigma=0.0):
+            return -2 * rate * x
+
+    target = ps.exact(ps.Family({"s": Steep()})["s"])
+    assert target.sample(4000, seed=1).var().item() == pytest.approx(1.0, abs=0.12)  # five standard errors
+
+
+def test_two_functions_without_a_name_do_not_share_one():
+    parts = Registry("a part")
+    parts.register("one")(lambda: 1)
+    with pytest.raises(ArgumentError, match="a name of its own; got 'one' again"):
+        parts.register("one")(lambda: 2)
+    parts.register("two")(mine(1.0, 0.5))
+    with pytest.raises(ArgumentError, match="a name of its own; got 'two' again"):
+        parts.register("two")(mine(0.9, 0.1))
+    assert parts["one"]() == 1

@@ -8,8 +8,8 @@ import torch
 import polyscore as ps
 from cases import SCHEDULES
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.grids import Extent, equal_grid, extent_of, noise_to_signal, snr_grid
-from polyscore.samplers.moves import noise_products, trapezoid
+from polyscore.samplers.grids import Extent, equal_grid, extent_of, snr_grid
+from polyscore.samplers.quadratures import noise_products, trapezoid
 
 PARTS = {"a": ps.Gaussian(cov=[4.0, 1.0]), "b": ps.Gaussian(cov=[1.0, 4.0]), "base": ps.Gaussian(cov=4.0)}  # log Z = 0
 OLD = {"grid": "equal", "integrator": "euler", "quadrature": "trapezoid", "start": "noise"}
@@ -57,10 +57,10 @@ def test_the_old_weights_let_the_last_step_decide():
 def test_learned_weights_are_counted_down_to_a_hundredth_and_exact_ones_to_the_end():
     schedule = ps.VP()
     for known, last in ((True, 0.0), (False, 0.01)):
-        extent = Extent(0.1, 1.0, (1.0, 0.1), 0.0, known)
+        extent = Extent(0.1, 1.0, (1.0, 0.1), 0.0, known, known)
         grid = snr_grid(schedule, 100, extent)
         counted = noise_products(schedule, grid, extent).right > 0
-        ratio = noise_to_signal(schedule, grid.times[1:]).exp()
+        ratio = schedule.log_noise_to_signal(grid.times[1:]).exp()
         assert torch.equal(counted, ratio >= last)
 
 
@@ -70,7 +70,7 @@ def test_learned_weights_are_counted_down_to_a_hundredth_and_exact_ones_to_the_e
 def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_variance(name, rate):
     """g = (eta^2 / 2) E / sigma^2 for E = 1 and E = sigma^2, against a fine sum over log-time."""
     schedule = SCHEDULES[name]
-    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True)
+    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True, True)
     grid = snr_grid(schedule, 20, extent)
     left, right = noise_products(schedule, grid, extent)
 
@@ -90,7 +90,7 @@ def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_v
 def test_the_trapezoid_would_count_the_last_error_a_hundred_times():
     """With 500 equal steps of VP the last one weighs a squared error by 50, where the integral is 2.65."""
     schedule, grid = ps.VP(), equal_grid(ps.VP(), 500)
-    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True)
+    extent = Extent(0.1, 1.0, (1.0,), 1e-5, True, True)
     across = 0.5 * (schedule.diffusion(grid.times) / schedule.sigma(grid.times)) ** 2
 
     def last(rule):
@@ -106,8 +106,8 @@ def test_the_trapezoid_would_count_the_last_error_a_hundred_times():
 @pytest.mark.parametrize("deviation", [1e-4, 0.03, 1.0, 300.0])
 def test_the_grid_falls_from_noise_to_a_hundredth_of_the_narrowest(name, deviation):
     q = ps.Family({"a": ps.Gaussian(cov=deviation**2, dim=3)}, SCHEDULES[name])["a"]
-    times, lengths = snr_grid(q.schedule, 60, extent_of(q))
-    ratio = noise_to_signal(q.schedule, times)
+    times, lengths, _ = snr_grid(q.schedule, 60, extent_of(q))
+    ratio = q.schedule.log_noise_to_signal(times)
     assert bool((times.diff() < 0).all()) and torch.equal(lengths, times[:-1] - times[1:])
     assert ratio[-1].exp().item() == pytest.approx(0.01 * deviation, rel=1e-6)
     assert -ratio.diff().min() < 2.05 * (ratio[0] - ratio[-1]) / 60  # half of the steps are even

@@ -8,11 +8,13 @@ import torch
 import polyscore as ps
 from cases import compositions
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers import loop
+from polyscore.samplers import chunks
 from training.networks import families
 
 # Six steps are too few for some of these targets, and enough to see what a chunk does.
-pytestmark = pytest.mark.filterwarnings("ignore:swarms should", "ignore:weight should", "ignore:learned scores should")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:swarms should", "ignore:weight should", "ignore:sources of unknown size"
+)
 
 SAMPLER, PLAIN = ps.FeynmanKac(particles=4, steps=6), ps.FeynmanKac(particles=1, steps=6)
 QS = {
@@ -23,10 +25,10 @@ QS = {
 
 
 class Scarce:
-    """`_run_chunk` that runs out of memory for chunks above `limit` swarms, or the first `times` times."""
+    """`run_chunk` that runs out of memory for chunks above `limit` swarms, or the first `times` times."""
 
     def __init__(self, limit=None, times=None):
-        self.limit, self.times, self.tried, self.run = limit, times, [], loop._run_chunk
+        self.limit, self.times, self.tried, self.run = limit, times, [], chunks.run_chunk
 
     def __call__(self, plan, first, stop, counter):
         self.tried.append((first, stop))
@@ -39,7 +41,7 @@ class Scarce:
 
 
 def sample(q, scarce, monkeypatch, n=2000, sampler=SAMPLER, **options):
-    monkeypatch.setattr(loop, "_run_chunk", scarce)
+    monkeypatch.setattr(chunks, "run_chunk", scarce)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run = sampler.sample(q, n, seed=3, **options)

@@ -11,7 +11,7 @@ import torch
 import polyscore as ps
 from cases import F64, SCHEDULES, closed_form, compose, compositions, gaussian_family, weighted_moments
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.moves import Paper
+from polyscore.samplers.moves import Unbalanced
 
 # With six particles and twenty steps weights degenerate here and there; what that looks like is tested at the end.
 pytestmark = pytest.mark.filterwarnings("ignore:weight should", "ignore:swarms should", "ignore:K should be large")
@@ -33,7 +33,7 @@ SAMPLERS = {
     "fk right end": ps.FeynmanKac(particles=6, steps=20, quadrature="right"),
     "fk euler": ps.FeynmanKac(particles=6, steps=20, grid="equal", integrator="euler", quadrature="trapezoid"),
     "fk frozen": ps.FeynmanKac(particles=6, steps=20, integrator="frozen", start="noise"),
-    "fk paper": ps.FeynmanKac(particles=6, steps=20, move=Paper()),
+    "fk unbalanced": ps.FeynmanKac(particles=6, steps=20, move=Unbalanced()),
     "fk published": ps.FeynmanKac.published(particles=6, steps=20),
 }
 QS = compositions()
@@ -421,7 +421,7 @@ def outward(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return torch.where(x.norm(dim=-1, keepdim=True) < 3.5, -x, 4 * x)
 
 
-@pytest.mark.filterwarnings("ignore:learned scores should be of data")
+@pytest.mark.filterwarnings("ignore:sources of unknown size")
 def test_samples_that_run_away_are_warned_of():
     q = ps.Family({"a": ps.Learned(outward, (2,), ps.VP(), "score")})["a"]
     with pytest.warns(DegeneracyWarning, match=r"\d of 2000 are over 30 times as far from the middle"):

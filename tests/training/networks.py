@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import polyscore as ps
-from polyscore.models.network import Network, NetworkCondition
-from polyscore.nn.mlp import ScoreNetwork, StackedMLP
+from polyscore.models.network import Network
+from polyscore.nn import Perceptron, StackedMLP
 
 LAYERS = {"silu": nn.SiLU, "gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
@@ -34,8 +34,8 @@ def twin(stack: StackedMLP, g: int) -> nn.Sequential:
 
 def build(
     conditions: int, dim: int, shared: bool, width: int = 32, depth: int = 3, activation: str = "silu", seed: int = 0
-) -> tuple[ScoreNetwork, list]:
-    """Return a random `ScoreNetwork` and, per condition, a plain function eps(x (B, d), t (B,)) -> (B, d)."""
+) -> tuple[Perceptron, list]:
+    """Return a random `Perceptron` and, per condition, a plain function eps(x (B, d), t (B,)) -> (B, d)."""
     inputs = 1 + dim + (conditions if shared else 0)
     seeds = [seed] if shared else [seed + 10 * a for a in range(conditions)]
     stack = StackedMLP(inputs, dim, seeds, width, depth, activation)
@@ -51,7 +51,7 @@ def build(
 
         return eps
 
-    return ScoreNetwork(list(stack.weights), list(stack.biases), dim, activation), [
+    return Perceptron(list(stack.weights), list(stack.biases), dim, activation), [
         function(a) for a in range(conditions)
     ]
 
@@ -64,6 +64,6 @@ def families(
     network, functions = build(conditions, dim, shared, **options)
     group = Network(network, schedule)
     names = [f"c{a}" for a in range(conditions)]
-    together = ps.Family({name: NetworkCondition(group, a, (dim,)) for a, name in enumerate(names)})
+    together = ps.Family({name: group.condition(a) for a, name in enumerate(names)})
     apart = ps.Family({name: ps.Learned(f, (dim,), schedule) for name, f in zip(names, functions, strict=True)})
     return together, apart

@@ -342,11 +342,13 @@ def test_a_checkpoint_needs_no_ending(tmp_path):
     assert (tmp_path / "run.safetensors").is_file()
 
 
-def test_a_schedule_of_ones_own_is_refused_before_writing(tmp_path):
+def test_a_schedule_that_is_not_registered_is_refused_before_writing(tmp_path):
     class Mine(ps.VP):
         pass
 
-    with pytest.raises(PolyscoreError, match="schedule must be one of polyscore's own"):
+    with pytest.raises(
+        PolyscoreError, match=r"schedule must be registered to be saved; got .* Register it: @polyscore"
+    ):
         fit(data(1), steps=2, schedule=Mine()).save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import polyscore as ps
-from cases import F64, SCHEDULES, naive_spread, time_grid
+from cases import F64, SCHEDULES, naive_excess, time_grid
+from polyscore.devices import matmul_precision
 from polyscore.errors import PolyscoreError
 from polyscore.fields import NetworkField, ScoreField, prepare
 from polyscore.models.network import Network
-from polyscore.nn.mlp import ACTIVATIONS, StackedMLP, matmul_precision
+from polyscore.nn.mlp import ACTIVATIONS, StackedMLP
 from training.networks import LAYERS, build, families, twin
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}
@@ -104,7 +105,7 @@ def test_noise_of_all_conditions_is_the_plain_networks(shared, conditions, dim, 
     assert offsets.shape == (4, conditions, 24)
     for i, t in enumerate(times):
         expected = torch.stack([f(x, t.expand(batch)) for f in functions])
-        torch.testing.assert_close(network.noise(x, offsets[i]), expected, **CLOSE)
+        torch.testing.assert_close(network.noise(x, (offsets[i],)), expected, **CLOSE)
         torch.testing.assert_close(network.noise_at(x, t), expected, **CLOSE)
     each = uniform(batch, seed=3)
     expected = torch.stack([f(x, each) for f in functions])
@@ -119,7 +120,7 @@ def test_noise_for_every_activation_and_depth(shared, activation, depth):
     x, t = normal(13, 2), torch.tensor(0.3)
     expected = torch.stack([f(x, t.expand(13)) for f in functions])
     torch.testing.assert_close(network.noise_at(x, t), expected, **CLOSE)
-    torch.testing.assert_close(network.noise(x, network.offsets(t[None])[0]), expected, **CLOSE)
+    torch.testing.assert_close(network.noise(x, (network.offsets(t[None])[0],)), expected, **CLOSE)
 
 
 @shared_and_separate
@@ -152,7 +153,7 @@ def test_low_precision_is_near():
     network, functions = build(3, 2, True, width=64)
     x, t = normal(50, 2), torch.tensor(0.5)
     expected = torch.stack([f(x, t.expand(50)) for f in functions])
-    got = network.noise(x, network.offsets(t[None])[0], torch.bfloat16)
+    got = network.noise(x, (network.offsets(t[None])[0],), torch.bfloat16)
     assert got.dtype == torch.float32
     assert (got - expected).norm() < 2e-2 * expected.norm()
     assert not torch.equal(got, expected)
@@ -185,18 +186,18 @@ def test_the_field_is_the_familys_scores_composed(shared, exponents, schedule):
     assert isinstance(prepare(reference, times, x), ScoreField)
     for i in (0, 1, 13, 29, 39, 40):
         scores = reference.family.scores(x, times[i].float(), reference.conditions)
-        score, spread = field(x, i)
+        score, excess = field(x, i)
         size = scores.abs().max().item()
         composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
         torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
-        expected = naive_spread(scores, list(exponents.values()))
-        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
-        alone, nothing = field(x, i, want_spread=False)
+        expected = naive_excess(scores, list(exponents.values()))
+        torch.testing.assert_close(excess.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+        alone, nothing = field(x, i, want_excess=False)
         assert nothing is None
         assert torch.equal(alone, score)
-        by_index, spread_by_index = field(x, torch.tensor([i]))
+        by_index, excess_by_index = field(x, torch.tensor([i]))
         assert torch.equal(by_index, score)
-        assert torch.equal(spread_by_index, spread)
+        assert torch.equal(excess_by_index, excess)
 
 
 @shared_and_separate
@@ -216,11 +217,11 @@ def test_an_ensembles_field_is_the_mean_of_its_models(shared, exponents):
     for i in (0, 13, 40):
         scores = reference.family.scores(x, times[i].float(), reference.conditions)
         size = scores.abs().max().item()
-        score, spread = field(x, i)
+        score, excess = field(x, i)
         composed = sum(w * s for w, s in zip(exponents.values(), scores.double(), strict=True))
         torch.testing.assert_close(score.double(), composed, rtol=1e-4, atol=1e-5 * size)
-        expected = naive_spread(scores, list(exponents.values()))
-        torch.testing.assert_close(spread.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
+        expected = naive_excess(scores, list(exponents.values()))
+        torch.testing.assert_close(excess.double(), expected, rtol=1e-3, atol=1e-4 * size**2)
 
 
 def test_ensembles_that_cannot_be_one_network_are_asked_one_by_one():
@@ -320,7 +321,7 @@ def test_precision_reaches_the_members_of_an_ensemble():
     one, two = families(2, 2, True)[0], families(2, 2, True, seed=1)[0]
     p = ps.Family({"c0": ps.Ensemble([one.members["c0"], two.members["c0"]])})
     p.to(precision="float32")
-    assert {member.group.precision for member in p.members["c0"].members} == {"float32"}
+    assert {member.group.precision for member in p.members["c0"].models} == {"float32"}
     assert len(p.groups) == 2
 
 

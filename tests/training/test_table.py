@@ -10,9 +10,9 @@ from scipy.interpolate import RectBivariateSpline
 
 import polyscore as ps
 from polyscore.errors import DegeneracyWarning, ScoreError
-from polyscore.nn import fast
-from polyscore.nn.fast import table
-from polyscore.nn.fast.table import Grid, interpolate, tabulated
+from polyscore.fields import evaluators
+from polyscore.nn.fast import plane
+from polyscore.nn.fast.plane import Nodes, interpolate, tabulated
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
 from training.networks import families
@@ -34,24 +34,24 @@ def wave(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_points_are_where_the_grid_says(monkeypatch):
-    monkeypatch.setattr(table, "SIDE", 20)
+    monkeypatch.setattr(plane, "SIDE", 20)
     x = points(300)
-    grid = Grid.around(x)
-    nodes = grid.nodes().view(20, 20, 2)
-    torch.testing.assert_close(nodes[1, 1], x.amin(0))
-    torch.testing.assert_close(nodes[-2, -2], x.amax(0))
+    nodes = Nodes.around(x)
+    places = nodes.points().view(20, 20, 2)
+    torch.testing.assert_close(places[1, 1], x.amin(0))
+    torch.testing.assert_close(places[-2, -2], x.amax(0))
     index = torch.stack(torch.meshgrid(torch.arange(20), torch.arange(20), indexing="ij"), -1).double()
-    torch.testing.assert_close(grid.positions(nodes.reshape(-1, 2)), index.view(-1, 2))
+    torch.testing.assert_close(nodes.positions(places.reshape(-1, 2)), index.view(-1, 2))
 
 
 def test_cubics_in_the_grids_own_coordinates_are_exact(monkeypatch):
     """Lagrange's formula reproduces polynomials of degree three in each coordinate, whatever the spacing."""
-    monkeypatch.setattr(table, "SIDE", 12)
+    monkeypatch.setattr(plane, "SIDE", 12)
     x = points(500)
-    grid = Grid.around(x)
+    nodes = Nodes.around(x)
 
     def cubic(x: torch.Tensor) -> torch.Tensor:
-        i, j = (grid.positions(x) / 12).unbind(-1)
+        i, j = (nodes.positions(x) / 12).unbind(-1)
         return torch.stack([i**3 * j**2 - j**3, 1 + i * j**3], -1)[None]
 
     torch.testing.assert_close(tabulated(cubic, x), cubic(x), rtol=1e-9, atol=1e-9)
@@ -60,7 +60,7 @@ def test_cubics_in_the_grids_own_coordinates_are_exact(monkeypatch):
 def test_the_error_falls_with_the_fourth_power(monkeypatch):
     x, errors = points(), []
     for side in (35, 67, 131):  # 32, 64, 128 intervals
-        monkeypatch.setattr(table, "SIDE", side)
+        monkeypatch.setattr(plane, "SIDE", side)
         errors.append((tabulated(wave, x) - wave(x)).abs().max().item())
     assert 10 < errors[0] / errors[1] < 24
     assert 10 < errors[1] / errors[2] < 24
@@ -70,11 +70,11 @@ def test_the_error_falls_with_the_fourth_power(monkeypatch):
 def test_a_spline_of_scipy_agrees():
     """An interpolation of the same table by other hands; both are within their own small error of each other."""
     x = points()
-    grid = Grid.around(x)
-    values = wave(grid.nodes())
-    ours, position, axis = interpolate(values, grid, x), grid.positions(x), range(table.SIDE)
+    nodes = Nodes.around(x)
+    values = wave(nodes.points())
+    ours, position, axis = interpolate(values, nodes, x), nodes.positions(x), range(plane.SIDE)
     for a, c in ((0, 0), (1, 2)):
-        spline = RectBivariateSpline(axis, axis, values[a, :, c].view(table.SIDE, table.SIDE))
+        spline = RectBivariateSpline(axis, axis, values[a, :, c].view(plane.SIDE, plane.SIDE))
         theirs = torch.from_numpy(spline(position[:, 0], position[:, 1], grid=False))
         torch.testing.assert_close(ours[a, :, c], theirs, rtol=0, atol=1e-5)
 
@@ -101,15 +101,15 @@ def test_points_that_coincide():
 
 
 def test_many_points_come_back_in_their_order():
-    x = points(3 * table._AT_ONCE + 5, torch.float32)
+    x = points(3 * plane._AT_ONCE + 5, torch.float32)
     assert tabulated(wave, x).shape == (2, len(x), 3)
     torch.testing.assert_close(tabulated(wave, x), wave(x), rtol=1e-3, atol=1e-4)
 
 
 @pytest.fixture
 def small_tables(monkeypatch):
-    monkeypatch.setattr(table, "WORTHWHILE", 1000)
-    monkeypatch.setattr(table, "SIDE", 96)
+    monkeypatch.setattr(plane, "WORTHWHILE", 1000)
+    monkeypatch.setattr(plane, "SIDE", 96)
 
 
 @cache
@@ -133,7 +133,7 @@ def _precise(q: ps.Composition, precision: str) -> ps.Composition:
 @pytest.mark.parametrize("activation", ["silu", "tanh", "gelu", "relu"])
 def test_a_sampler_by_table_moves_particles_as_the_network_does(small_tables, monkeypatch, activation):
     if activation == "relu":  # its kinks are of second order only, and too coarse for the small table
-        monkeypatch.setattr(table, "SIDE", 256)
+        monkeypatch.setattr(plane, "SIDE", 256)
     q = composition(activation)
     runs = {
         precision: ps.Denoise(steps=40).sample(_precise(q, precision), 1500, seed=2).samples
@@ -167,7 +167,7 @@ def test_few_particles_and_other_dimensions_are_evaluated_directly(monkeypatch):
     q = composition()
     by_table, direct = (ps.Denoise(steps=5).sample(_precise(q, p), 2000, seed=1).samples for p in ("table", "fp16"))
     assert torch.equal(by_table, direct)
-    monkeypatch.setattr(table, "WORTHWHILE", 10)
+    monkeypatch.setattr(plane, "WORTHWHILE", 10)
     for dim in (1, 3):
         q = ps.parse("c0 * c1", families(2, dim, True)[0])
         by_table, direct = (ps.Denoise(steps=5).sample(_precise(q, p), 500, seed=1).samples for p in ("table", "fp16"))
@@ -193,13 +193,13 @@ def test_a_table_that_is_too_coarse_is_given_up(small_tables):
 
 def test_roughness_that_appears_on_the_way_is_noticed(small_tables, monkeypatch):
     """The next check sends the chunk back to its start, without a table, and progress with it."""
-    q, real, asked, told = composition(), table.interpolate, [], []
+    q, real, asked, told = composition(), plane.interpolate, [], []
 
-    def worse(values, grid, x):
+    def worse(values, nodes, x):
         asked.append(len(x))
-        return real(values, grid, x) * (1.1 if len(asked) > 45 else 1.0)
+        return real(values, nodes, x) * (1.1 if len(asked) > 45 else 1.0)
 
-    monkeypatch.setattr(table, "interpolate", worse)
+    monkeypatch.setattr(plane, "interpolate", worse)
     sampler = ps.Denoise(steps=60)
     run = sampler.sample(_precise(q, "table"), 1500, seed=4, progress=lambda *done: told.append(done))
     assert 45 < len(asked) <= 60  # none after the check, whose interval is 7
@@ -226,13 +226,15 @@ def test_a_stray_swarm_costs_the_others_little(size):
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e6])
 def test_a_stray_swarm_does_not_hide_a_bad_table(monkeypatch, size):
     """Its own noise is huge, and may not stand for what the others lose."""
-    monkeypatch.setattr(table, "SIDE", 8)
+    monkeypatch.setattr(plane, "SIDE", 8)
     q = _precise(composition(), "table")
-    plan = make_plan(q, ps.Denoise(steps=10).settings(q), 0, torch.empty(0))
+    field = make_plan(q, ps.Denoise(steps=10), 0, torch.empty(0)).field
+    monkeypatch.setattr(plane, "WORTHWHILE", 20_000)
     with torch.no_grad():
-        assert plan.field._table_error(strays(20_000, size), 9) > 5e-3
-        monkeypatch.setattr(table, "SIDE", 256)
-        assert plan.field._table_error(strays(20_000, size), 9) < 5e-3
+        assert field.mend(strays(20_000, size), 9, alarmed=False).arithmetic(20_000) == "float32"
+        assert field.mend(strays(19_999, size), 9, alarmed=False) is field  # no table, no doubt
+        monkeypatch.setattr(plane, "SIDE", 256)
+        assert field.mend(strays(20_000, size), 9, alarmed=False) is field
 
 
 def test_a_table_serves_ensembles(small_tables):
@@ -247,33 +249,46 @@ def test_a_table_serves_ensembles(small_tables):
 def test_a_cpu_keeps_whole_cells_together():
     """Activations are not held for all particles at once, so a table serves all of them, not a few."""
     q = _precise(ps.parse("c0 * c1 / c2", families(3, 2, True, width=512)[0]), "table")
-    plan = make_plan(q, ps.FeynmanKac(particles=64, steps=4).settings(q), 0, torch.empty(0))
+    plan = make_plan(q, ps.FeynmanKac(particles=64, steps=4), 0, torch.empty(0))
     assert (1 << 28) // plan.field.numbers_per_particle > 1_000_000
     assert next(iterate(plan, 0, 2)).x.shape == (2, 64, 2)
 
 
-class Overflowing:
+class Overflowing(evaluators.Evaluator):
     """Stands for kernels in fp16: what is far away becomes infinite."""
 
-    def __init__(self, network):
-        self.network, self.asked = network, 0
+    arithmetic = "fp16"
 
-    def half_offsets(self, offsets):
-        return 0.5 * offsets
+    def __init__(self, case, below):
+        self.exact, self.asked = below, 0
+        self.made.append(self)
 
-    def noise(self, x, half_offset):
+    @staticmethod
+    def serves(case):
+        return case.quick
+
+    def __call__(self, x, i):
         self.asked += 1
-        noise = self.network.noise(x, 2 * half_offset)
+        noise = self.exact(x, i)
         return torch.where((x.norm(dim=-1, keepdim=True) > 3).expand_as(noise), torch.inf, noise)
+
+
+def evaluated_by(monkeypatch, kind):
+    """Put a kind of evaluator in the place of those in fp16; return a list that holds it once it is made."""
+    made = []
+    monkeypatch.setattr(kind, "made", made, raising=False)
+    ladder = (evaluators.ByTable, kind, evaluators.Float32)
+    monkeypatch.setattr(evaluators, "EVALUATORS", ladder)
+    return made
 
 
 @pytest.mark.parametrize("worthwhile", [1000, 10**9])
 def test_scores_that_overflow_in_fp16_are_computed_in_float32(worthwhile, monkeypatch):
-    monkeypatch.setattr(table, "WORTHWHILE", worthwhile)
-    monkeypatch.setattr(table, "SIDE", 64)
-    q, made = composition(), []
+    monkeypatch.setattr(plane, "WORTHWHILE", worthwhile)
+    monkeypatch.setattr(plane, "SIDE", 64)
+    q = composition()
     expected = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "float32"), 300, seed=1)
-    monkeypatch.setattr(fast, "fuse", lambda network, device: made.append(Overflowing(network)) or made[-1])
+    made = evaluated_by(monkeypatch, Overflowing)
     with pytest.warns(DegeneracyWarning, match="starts again in float32"):
         run = ps.FeynmanKac(particles=4, steps=60, clip=3.0).sample(_precise(q, "table"), 300, seed=1)
     assert run.arithmetic == expected.arithmetic == "float32"
@@ -286,13 +301,13 @@ def test_an_overflow_in_the_very_last_step_is_noticed(monkeypatch):
     """The checks' interval is 7 and 60 is no multiple of it: the end has a check of its own."""
 
     class Late(Overflowing):
-        def noise(self, x, half_offset):
+        def __call__(self, x, i):
             self.asked += 1
-            return self.network.noise(x, 2 * half_offset) * (torch.inf if self.asked == 61 else 1.0)
+            return self.exact(x, i) * (torch.inf if self.asked == 61 else 1.0)
 
-    q, made, sampler = composition(), [], ps.FeynmanKac(particles=4, steps=60, clip=3.0)
+    q, sampler = composition(), ps.FeynmanKac(particles=4, steps=60, clip=3.0)
     expected = sampler.sample(_precise(q, "float32"), 300, seed=1)
-    monkeypatch.setattr(fast, "fuse", lambda network, device: made.append(Late(network)) or made[-1])
+    made = evaluated_by(monkeypatch, Late)
     with pytest.warns(DegeneracyWarning, match="starts again in float32"):
         run = sampler.sample(_precise(q, "fp16"), 300, seed=1)
     assert made[0].asked == 61

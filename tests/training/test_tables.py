@@ -12,8 +12,10 @@ import torch
 
 import polyscore as ps
 from polyscore import progress
-from polyscore.data.tables import read_table, split_frame
+from polyscore.data.frames import split_frame
+from polyscore.data.read import read_table
 from polyscore.errors import DegeneracyWarning, PolyscoreError
+from polyscore.training.keeper import Keeper
 
 SMALL = {"width": 8, "depth": 1, "batch": 16, "steps": 3, "device": "cpu"}
 PLAIN = "condition,height,weight\n" + "".join(f"{'ab'[k % 2]},{k}.5,{-k}e-1\n" for k in range(60))
@@ -352,15 +354,15 @@ class Clock:
 @pytest.mark.parametrize("model", ["conditional", "separate"])
 def test_slow_steps_report_and_save_by_time(tmp_path, monkeypatch, model):
     """Steps of 20 seconds: each is told of, so that whoever wants to stop it can; every second one is saved."""
-    fit_module = sys.modules["polyscore.training.fit"]
-    monkeypatch.setattr(fit_module, "time", Clock(20.0))
+    loop = sys.modules["polyscore.training.loop"]
+    monkeypatch.setattr(loop, "time", Clock(20.0))
     saved, told = [], []
-    real = fit_module._Keeper.save
-    monkeypatch.setattr(fit_module._Keeper, "save", lambda self, t: (saved.append(t.step), real(self, t)))
+    real = Keeper.save
+    monkeypatch.setattr(Keeper, "save", lambda self, t: (saved.append(t.step), real(self, t)))
     options = {**SMALL, "steps": 7, "model": model, "progress": lambda step, *_: told.append(step)}
     ps.fit(points(), checkpoint=tmp_path / "run", **options)
     assert told == [1, 2, 3, 4, 5, 6, 7] and saved == [2, 4, 6, 7]
-    monkeypatch.setattr(fit_module, "time", Clock(20.0))
+    monkeypatch.setattr(loop, "time", Clock(20.0))
     assert ps.fit(points(), seconds=50, **options).training["steps"] == 3
     with pytest.raises(PolyscoreError, match="checkpoint_seconds"):
         ps.fit(points(), checkpoint_seconds=0, **SMALL)

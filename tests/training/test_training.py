@@ -17,7 +17,7 @@ from torch import nn
 
 import polyscore as ps
 from polyscore.errors import DegeneracyWarning, PolyscoreError
-from polyscore.training.fit import DivergenceError
+from polyscore.training import DivergenceError
 from polyscore.training.pools import stack_pools
 from polyscore.training.trainer import Trainer
 from training.networks import twin
@@ -90,7 +90,7 @@ def test_training_is_adam_on_the_denoising_loss(model):
     points = data(4)
     recipe = ps.Recipe(model=model, steps=3, learning_rate=1e-3, **SMALL)
     trainer = Trainer(stack_pools([points], False), [3], recipe, torch.device("cpu"))
-    networks = [twin(trainer.network, g) for g in range(trainer.network.count)]
+    networks = [twin(trainer.network.mlp, g) for g in range(trainer.network.mlp.count)]
     assert len(networks) == (1 if model == "conditional" else 2)
     optimisers = [torch.optim.Adam(network.parameters(), lr=1e-3) for network in networks]
     for step in range(3):
@@ -114,8 +114,8 @@ def test_training_is_adam_on_the_denoising_loss(model):
             optimiser.step()
             assert losses[g].item() == pytest.approx(loss.item(), rel=1e-4)
             for layer, linear in enumerate(m for m in network if isinstance(m, nn.Linear)):
-                torch.testing.assert_close(trainer.network.weights[layer][g].T, linear.weight, rtol=1e-4, atol=2e-5)
-                torch.testing.assert_close(trainer.network.biases[layer][g, 0], linear.bias, rtol=1e-4, atol=2e-5)
+                torch.testing.assert_close(trainer.network.mlp.weights[layer][g].T, linear.weight, rtol=1e-4, atol=2e-5)
+                torch.testing.assert_close(trainer.network.mlp.biases[layer][g, 0], linear.bias, rtol=1e-4, atol=2e-5)
 
 
 @models
@@ -171,14 +171,15 @@ def test_the_average_of_weights_is_a_hand_loop(model):
     for share in shares:
         trainer.advance()
         average = [a + share / sum(shares) * p.detach() for a, p in zip(average, trainer.network.parameters())]
-    weights, biases = trainer.parameters()
-    for got, want in zip([*weights, *biases], average, strict=True):
+    tensors = trainer.tensors()
+    assert list(tensors) == [name for name, _ in trainer.network.named_parameters()]
+    for got, want in zip(tensors.values(), average, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
     # It is the average that `fit` hands out, and the training itself does not feel it.
     family = fit(data(6), seed=2, model=model, steps=20, ema=0.8)
-    torch.testing.assert_close(family.groups[0].network.last, weights[-1])
+    torch.testing.assert_close(family.groups[0].network.last, tensors["mlp.weights.2"])
     plain = fit(data(6), seed=2, model=model, steps=20)
-    torch.testing.assert_close(plain.groups[0].network.last, trainer.network.weights[-1].detach())
+    torch.testing.assert_close(plain.groups[0].network.last, trainer.network.mlp.weights[-1].detach())
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +302,7 @@ def test_members_make_ensembles():
     assert all(isinstance(member, ps.Ensemble) for member in p.members.values())
     x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
     time = torch.tensor(0.4)
-    scores = np.stack([member.score(x, time).numpy() for member in p.members["c0"].members])
+    scores = np.stack([member.score(x, time).numpy() for member in p.members["c0"].models])
     assert len(scores) == 3
     np.testing.assert_allclose(p["c0"].score(x, 0.4).numpy(), scores.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(p.members["c0"].spread(x, time).numpy(), scores.std(0), rtol=1e-4, atol=1e-6)
@@ -314,7 +315,7 @@ def test_members_have_seeds_of_their_own():
     three, two = fit(data(1), members=3, steps=30, seed=2), fit(data(1), members=2, steps=30, seed=2)
     x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
     for m in range(2):
-        a, b = (p.members["c0"].members[m].score(x, torch.tensor(0.4)) for p in (three, two))
+        a, b = (p.members["c0"].models[m].score(x, torch.tensor(0.4)) for p in (three, two))
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
@@ -505,13 +506,13 @@ def test_models_of_different_conditions_do_not_stack():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"model": "foo"}, "foo"), ({"members": 0}, "members"), ({"members": -1}, "members"), ({"lr": 1e-3}, "lr"),
+        ({"model": "foo"}, "foo"), ({"ensemble": 0}, "ensemble"), ({"members": -1}, "ensemble"), ({"lr": 1e-3}, "lr"),
         ({"steps": 0}, "steps"), ({"batch": 0}, "batch"), ({"width": 0}, "width"), ({"depth": 0}, "depth"),
         ({"learning_rate": 0.0}, "learning_rate"), ({"learning_rate": -1.0}, "learning_rate"),
         ({"learning_rate": math.nan}, "learning_rate"), ({"activation": "swish"}, "swish"), ({"ema": 1.0}, "ema"),
         ({"ema": 0.0}, "ema"), ({"ema": math.nan}, "ema"), ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"checkpoint_every": -5}, "checkpoint_every"), ({"steps": 2.5}, "steps"), ({"width": 8.5}, "width"),
-        ({"members": 1.5}, "members"), ({"members": 10**9}, "members"), ({"seed": 1.7}, "seed"),
+        ({"ensemble": 1.5}, "ensemble"), ({"ensemble": 10**9}, "ensemble"), ({"seed": 1.7}, "seed"),
         ({"seed": "a"}, "seed"),
         ({"seed": True}, "seed"), ({"learning_rate": "fast"}, "learning_rate"), ({"ema": "long"}, "ema"),
         ({"standardise": "no"}, "standardise"), ({"activation": []}, "activation"), ({"seconds": "a"}, "seconds"),
@@ -756,7 +757,7 @@ def test_the_clock_is_looked_at_every_step(monkeypatch):
     """A step of a second must not become a hundred of them."""
     now = iter(range(1000))
     clock = SimpleNamespace(monotonic=lambda: next(now))
-    monkeypatch.setattr(sys.modules["polyscore.training.fit"], "time", clock)
+    monkeypatch.setattr(sys.modules["polyscore.training.loop"], "time", clock)
     assert fit(data(1), steps=300, seconds=5).training["steps"] == 6
 
 

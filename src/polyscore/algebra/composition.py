@@ -14,18 +14,21 @@ that in x less log prod scale, and the residual, a rate, the same number. Sample
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from polyscore.algebra import factors
 from polyscore.algebra.expressions import SMALLEST, Exponents, quoted, unknown_condition
-from polyscore.algebra.scores import combine, spread
-from polyscore.algebra.validity import Validity, composition_validity
+from polyscore.algebra.scores import combine, excess
+from polyscore.algebra.validity import Validity, mixture_validity, path_validity, unknown_validity
 from polyscore.devices import without_autocast
-from polyscore.distributions import Distribution
+from polyscore.distributions import Density, Distribution, Gaussian
+from polyscore.distributions.components import Components, components_of
+from polyscore.distributions.distribution import Scale
 from polyscore.errors import ArgumentError, CompositionError, UnknownConditionError, is_finite, shorten
-from polyscore.models.units import per_unit
 from polyscore.schedules import T_MAX, Schedule
 
 if TYPE_CHECKING:
@@ -114,7 +117,7 @@ class Composition:
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
         x = self._standard_points(x)
-        return per_unit(self._standard_scores(x, self._time(t, x)), self.family.units)
+        return self.family.per_unit(self._standard_scores(x, self._time(t, x)))
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return S = sum_a w_a s_a, like x.
@@ -131,19 +134,23 @@ class Composition:
         t = self._time(t, x)
         scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
         axes = tuple(range(-len(self.event), 0))
-        rate = 0.5 * self.schedule.diffusion(t) ** 2 * spread(scores, exponents, len(self.event))
+        rate = 0.5 * self.schedule.diffusion(t) ** 2 * excess(scores, exponents, len(self.event))
         if self.total == 1:
             return rate
         return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, exponents)).sum(axes)
 
     def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
-        """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; closed-form members only."""
+        """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; where all have a density."""
         x = self._standard_points(x)
         t = self._time(t, x)
         alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
         with without_autocast(x.device):
-            terms = [w * self.distribution(name).log_prob(x, alpha, sigma) for name, w in self.exponents.items()]
-        return torch.stack(terms).sum(0) - self.total * self.family.log_scale
+            return self.standard_log_density(x, alpha, sigma) - self.total * self.family.log_scale
+
+    def standard_log_density(self, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
+        """Return sum_a w_a log P_a of the members themselves, noised by (alpha, sigma), in their own coordinates."""
+        terms = [factors.log_prob(name, self.density(name), x, alpha, sigma) for name in self.exponents]
+        return factors.product(terms, list(self.exponents.values()))
 
     def _standard_scores(self, x: Tensor, t: Tensor) -> Tensor:
         if not self.exponents:
@@ -155,28 +162,91 @@ class Composition:
         self._check_points(x)
         return self.family.standardise(x)
 
+    # What is known of the factors: whoever wants to know asks here.
+
+    @property
+    def factors(self) -> list[Any]:
+        """The family's members behind the conditions, in their order."""
+        return [self.family.members[name] for name in self.exponents]
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether every factor's noised score is known, not learned."""
+        return all(isinstance(factor, Distribution) for factor in self.factors)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether every factor's noised density is known too."""
+        return all(isinstance(factor, Density) for factor in self.factors)
+
+    @cached_property
+    def mixtures(self) -> list[Components] | None:
+        """The Gaussian components of every factor, or None where one is no Gaussian mixture."""
+        found = [components for factor in self.factors if (components := components_of(factor)) is not None]
+        return found if len(found) == len(self.exponents) else None
+
+    @property
+    def moments(self) -> list[tuple[Tensor, Tensor] | None]:
+        """Mean and covariance of every factor, in its own coordinates; None for one that does not say."""
+        return [factors.moments(name, self.family.members[name]) for name in self.exponents]
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether mean and covariance of every factor are known."""
+        return self.mixtures is not None or all(pair is not None for pair in self.moments)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether every factor is a Gaussian."""
+        return all(isinstance(factor, Gaussian) for factor in self.factors)
+
     def distribution(self, name: str) -> Distribution:
-        """Return the closed form behind a condition, or say that it has none."""
+        """Return the distribution behind a condition, or say that it has none."""
         member = self.family.members[name]
         if not isinstance(member, Distribution):
             raise CompositionError(f"condition {name!r} must have a closed form here; got a learned model.")
         return member
 
-    @property
-    def is_closed_form(self) -> bool:
-        """Whether every factor is a closed-form distribution."""
-        return all(isinstance(self.family.members[name], Distribution) for name in self.exponents)
+    def density(self, name: str) -> Density:
+        """Return the density behind a condition, or say that it has none."""
+        member = self.distribution(name)
+        if not isinstance(member, Density):
+            raise CompositionError(
+                f"condition {name!r} must have a density here; got {type(member).__name__}, which has a score alone. "
+                "Write its log_prob(x, alpha, sigma), and let it be a ps.Density."
+            )
+        return member
+
+    def require_mixtures(self, subject: str) -> list[Components]:
+        """Return `mixtures`, or say which factor is none."""
+        if self.mixtures is not None:
+            return self.mixtures
+        for name in self.exponents:
+            if components_of(self.density(name)) is None:
+                raise CompositionError(
+                    f"{subject} must be of Gaussians or mixtures of them; got condition {name!r}, a "
+                    f"{type(self.density(name)).__name__}."
+                )
+        return []
 
     def validity(self, t: float = 0.0) -> Validity:
         """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
         if not 0 <= t <= 1:
             raise ArgumentError(f"t must lie in [0, 1]; got {t}.")
+        if not self.exponents:
+            return Validity(False, None, "it is constant: all its exponents cancel")
         if not self.is_closed_form:
-            return Validity(None, None, "learned scores carry no density to integrate")
-        time = torch.tensor(t, dtype=torch.float64)
-        parts = [self.distribution(name) for name in self.exponents]
-        exponents = list(self.exponents.values())
-        return composition_validity(parts, exponents, self.schedule.alpha(time), self.schedule.sigma(time))
+            return Validity(None, None, "learned scores carry no density to integrate", learned=True)
+        time, mixtures = torch.tensor(t, dtype=torch.float64), self.mixtures
+        alpha, sigma, exponents = self.schedule.alpha(time), self.schedule.sigma(time), list(self.exponents.values())
+        if mixtures is not None:
+            return mixture_validity(mixtures, exponents, alpha, sigma)
+        mixed = [components_of(factor) is not None for factor in self.factors]
+        return unknown_validity(self.conditions, exponents, mixed, noised=bool(sigma > 0))
+
+    def path_validity(self) -> tuple[float, Validity]:
+        """Return the time at which the path of mixtures decays slowest for its scale, and its validity there."""
+        return path_validity(self.require_mixtures("the path"), list(self.exponents.values()), self.schedule)
 
     def _check_points(self, x: Tensor) -> None:
         """Check that x holds points of this composition, and that there is one."""

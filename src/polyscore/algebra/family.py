@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,21 +16,18 @@ from polyscore.distributions import Distribution
 from polyscore.errors import (
     ArgumentError,
     CompositionError,
-    PolyscoreError,
     ScoreError,
     UnknownConditionError,
     check_conditions,
+    is_count,
     listed,
-    require,
     shorten,
 )
-from polyscore.files.outputs import check_model
-from polyscore.models.checkpoints import Checkpoint, with_suffix, write_checkpoint
-from polyscore.models.ensemble import Ensemble
-from polyscore.models.learned import Learned, ModelError
-from polyscore.models.network import common_networks, network_conditions
-from polyscore.models.units import Units, common_units, per_unit, standard_score, standardise
-from polyscore.notices import warn
+from polyscore.models.checkpoints import checkpoint_of, write_checkpoint
+from polyscore.models.devices import device_of, groups_of, move
+from polyscore.models.group import scores_together
+from polyscore.models.learned import ModelError, asking
+from polyscore.models.units import Units, common_units, standard_score
 from polyscore.schedules import VP, Schedule, check_consistent
 
 
@@ -51,6 +48,7 @@ class ScoreModel(Protocol):
 Member = Distribution | ScoreModel
 
 _MOST_SHOWN = 12  # conditions in a repr
+_LARGEST_EVENT = 10**8
 
 
 class Family(Mapping[str, "Composition"]):
@@ -63,14 +61,16 @@ class Family(Mapping[str, "Composition"]):
             the data y. A change of coordinates common to all conditions commutes with composing them, so samplers
             compute there, and everything handed in or out is in the data's own units.
         variables: names of the coordinates, in order, for files and pictures; x1, x2, ... by default.
+        training: how learned members came to be, JSON-ready; it travels with them in files.
     """
 
     def __init__(
         self,
         members: Mapping[str, Member],
         schedule: Schedule | None = None,
-        units: Units | None = None,
+        units: Units | tuple[Tensor, Tensor] | None = None,
         variables: Sequence[str] | None = None,
+        training: Mapping[str, Any] | None = None,
     ) -> None:
         if not members:
             raise CompositionError("a family must hold at least one condition; got none.")
@@ -89,93 +89,51 @@ class Family(Mapping[str, "Composition"]):
         self.schedule = self._common_schedule(schedule)
         check_consistent(self.schedule)
         self.event = self._common_event()
-        self.units = self._common_units(units)
-        self.names = () if variables is None else self._checked_names(variables)  # as given
-        self.training: dict[str, Any] = {}  # how learned members came to be; travels with them in files
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Names of the coordinates of a flat point."""
-        return self.names or tuple(f"x{k + 1}" for k in range(math.prod(self.event)))
+        self.units = common_units(self.members, Units.of(units, self.event))
+        self.variables = self._counted() if variables is None else self._checked_names(variables)
+        self.training = dict(training or {})
 
     def restore(self, x: Tensor) -> Tensor:
         """Return standardised points in the data's own units."""
-        if self.units is None:
-            return x
-        shift, scale = (part.to(x.device, torch.float64) for part in self.units)
-        return (shift + scale * x.double()).to(x.dtype)
+        return x if self.units is None else self.units.restore(x)
 
     def standardise(self, y: Tensor) -> Tensor:
         """Return points of the data in the coordinates in which members live; the inverse of `restore`."""
-        return standardise(y, self.units)
+        return y if self.units is None else self.units.standardise(y)
+
+    def per_unit(self, scores: Tensor) -> Tensor:
+        """Return scores in the coordinates in which members live as scores in the data's units."""
+        return scores if self.units is None else self.units.per_unit(scores)
 
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
-        if self.units is None:
-            return
-        shift, scale = (part.double().abs() for part in self.units)
-        limits = torch.finfo(dtype)
-        reach, remedy = (shift + 100 * scale).max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
-        require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
-                f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
-        lost = (limits.eps * shift / scale).max().item()
-        if lost > 1e-2:
-            warn(
-                f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "
-                f"{lost:.2g} of their own deviation. {remedy}"
-            )
+        if self.units is not None:
+            self.units.check_dtype(dtype)
 
     @property
     def log_scale(self) -> float:
         """log of the volume of one standardised unit, 0 where members are not standardised."""
-        return 0.0 if self.units is None else self.units[1].double().log().sum().item()
+        return 0.0 if self.units is None else self.units.log_scale
 
     @property
     def groups(self) -> list[Any]:
-        """The networks behind learned members, each once."""
-        found = {id(group): group for member in self.members.values() for group in _groups(member)}
-        return list(found.values())
-
-    def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
-        """Move learned members to a device, or set their precision as in `load`; returns the family."""
-        for group in self.groups:
-            if device is not None:
-                group.network.to(device)
-            if precision is not None:
-                group.set_precision(precision)
-        if device is not None:
-            for module in self._modules:
-                module.to(device)
-        return self
-
-    def save(self, path: str | Path) -> Path:
-        """Write learned members as `fit` returns them, ensembles too; `load` reads them again."""
-        models = {name: network_conditions(member) for name, member in self.members.items()}
-        networks = [group.network for group in common_networks(list(models.values()))]
-        aligned = all(len({model.index for model in column}) == 1 for column in models.values())
-        if not aligned or len({network.shape for network in networks}) != 1:
-            raise CompositionError(
-                "a family must have one network behind all its members to be saved, or the models of one ensemble, "
-                f"alike in shape; got {len(self.groups)} networks for {len(self)} members. Save each part by itself."
-            )
-        indices = {name: column[0].index for name, column in models.items()}
-        check_model(with_suffix(path))
-        training = {**self.training, "variables": list(self.names)} if self.names else self.training
-        return write_checkpoint(path, Checkpoint(networks, indices, self.schedule, self.units, training))
+        """The groups behind members that share a model, each once."""
+        return groups_of(self.members.values())
 
     @property
     def device(self) -> torch.device:
         """Where learned members are; the CPU for closed forms."""
-        places = [group.network.device for group in self.groups]
-        places += [parameter.device for module in self._modules for parameter in module.parameters()]
-        return places[0] if places else torch.device("cpu")
+        return device_of(self.members.values())
 
-    @property
-    def _modules(self) -> list[torch.nn.Module]:
-        """The modules inside `Learned` members."""
-        every = [model for member in self.members.values() for model in _leaves(member)]
-        found = [model.model for model in every if isinstance(model, Learned)]
-        return [module for module in found if isinstance(module, torch.nn.Module)]
+    def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
+        """Move learned members to a device, or set their precision as in `load`; returns the family."""
+        move(self.members.values(), device, precision)
+        return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write learned members as `fit` returns them, ensembles too; `load` reads them again."""
+        named = {"variables": list(self.variables)} if self.has_names else {}
+        return write_checkpoint(path, checkpoint_of(self.members, self.schedule, self.units, self.training | named))
 
     def _common_schedule(self, schedule: Schedule | None) -> Schedule:
         for name, member in self.members.items():
@@ -190,15 +148,14 @@ class Family(Mapping[str, "Composition"]):
             schedule = own
         return schedule if schedule is not None else VP()
 
-    def _common_units(self, units: Units | None) -> Units | None:
-        if units is not None:
-            good = len(units) == 2 and all(isinstance(u, Tensor) and tuple(u.shape) == self.event for u in units)
-            if not good or not bool((units[1] > 0).all()):
-                raise CompositionError(
-                    f"units must be (shift, scale), two tensors of shape {self.event}, scales positive; got {units!r}. "
-                    "Take the mean and standard deviation of the data, as torch tensors."
-                )
-        return common_units(self.members, units)
+    @property
+    def has_names(self) -> bool:
+        """Whether the variables were named, and not just counted."""
+        return self.variables != self._counted()
+
+    def _counted(self) -> tuple[str, ...]:
+        """Names for the coordinates of a flat point that has none."""
+        return tuple(f"x{k + 1}" for k in range(math.prod(self.event)))
 
     def _checked_names(self, variables: Sequence[str]) -> tuple[str, ...]:
         names, count = tuple(variables), math.prod(self.event)
@@ -210,7 +167,7 @@ class Family(Mapping[str, "Composition"]):
         return names
 
     def _common_event(self) -> tuple[int, ...]:
-        events = {name: tuple(member.event) for name, member in self.members.items()}
+        events = {name: _event_of(name, member) for name, member in self.members.items()}
         first = next(iter(events))
         for name, event in events.items():
             if event != events[first]:
@@ -242,52 +199,65 @@ class Family(Mapping[str, "Composition"]):
         elif len(shown) > _MOST_SHOWN:
             shown = [*shown[: _MOST_SHOWN - 1], f"  ... and {len(names) - _MOST_SHOWN + 1} more"]
         head = f"Family of {len(names)} condition{'s' * (len(names) > 1)}, event {self.event}, {self.schedule}"
-        if self.names:
-            head += f"\n  variables: {listed(self.names, _MOST_SHOWN, str)}"
+        if self.has_names:
+            head += f"\n  variables: {listed(self.variables, _MOST_SHOWN, str)}"
         if self.units is not None:
             head += "\n  standardised; points, scores and densities are in the data's units"
         return "\n".join([head, *shown])
 
     def scores(self, y: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
         """Return the scores of several conditions at once, `(A, *y.shape)`, in the data's units."""
-        return per_unit(self.standard_scores(self.standardise(y), t, conditions), self.units)
+        return self.per_unit(self.standard_scores(self.standardise(y), t, conditions))
 
     def standard_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
         """Return the scores of several conditions in the coordinates in which members live, `(A, *x.shape)`.
 
-        Members that share a network are evaluated together: it offers `scores(x, t, members)`.
+        Members that share a model are evaluated together: see `polyscore.models.group`.
         """
         out: dict[str, Tensor] = {}
         for name in conditions:
-            if name in out:
-                continue
-            group = getattr(self.members[name], "group", None)
-            if group is None:
-                out[name] = self._score(name, x, t)
-                continue
-            together = [other for other in conditions if getattr(self.members[other], "group", None) is group]
-            out.update(zip(together, group.scores(x, t, [self.members[other] for other in together]), strict=True))
+            if name not in out:
+                together = self._behind_one_model(name, conditions)
+                out.update(zip(together, self._scores(together, x, t), strict=True))
         return torch.stack([out[name] for name in conditions])
 
-    def _score(self, name: str, x: Tensor, t: Tensor) -> Tensor:
-        member = self.members[name]
-        if isinstance(member, Distribution):
-            return member.score(x, self.schedule.alpha(t), self.schedule.sigma(t))
-        try:
-            score = standard_score(member, x, t)
-        except ModelError as error:
-            raise ModelError(f"condition {name!r}: {error}") from (error.__cause__ or error)
-        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:
-            raise ModelError(
-                f"condition {name!r} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event "
-                f"{self.event}; got {type(error).__name__}: {str(error)[:500]}. Mend {type(member).__name__}.score."
-            ) from error
-        if not isinstance(score, Tensor) or score.shape != x.shape:
-            got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
-            raise ModelError(f"the score of condition {name!r} must be like x, {tuple(x.shape)}; got {got}.")
-        return score
+    def _behind_one_model(self, name: str, conditions: list[str]) -> list[str]:
+        """The conditions that are evaluated with this one."""
+        group = getattr(self.members[name], "group", None)
+        if group is None:
+            return [name]
+        return [other for other in conditions if getattr(self.members[other], "group", None) is group]
+
+    def _scores(self, names: list[str], x: Tensor, t: Tensor) -> Tensor:
+        """The scores of conditions behind one model, `(A, *x.shape)`."""
+        members = [self.members[name] for name in names]
+        if isinstance(closed := members[0], Distribution):
+            alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
+            return self._answer(
+                names, x, t, lambda: torch.as_tensor(closed.score(x, alpha, sigma), dtype=x.dtype), x.shape
+            )[None]
+        group = getattr(members[0], "group", None)
+        if group is not None:
+            return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
+        return self._answer(names, x, t, lambda: standard_score(members[0], x, t), x.shape)[None]
+
+    def _answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
+        """What a model answers, of the shape it should have; or an error that names the conditions."""
+        who = f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"
+        with asking(lambda got: f"{who} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, event "
+                                f"{self.event}; got {got}. Mend {self._asked(names[0])}."):  # fmt: skip
+            try:
+                scores = ask()
+            except ModelError as error:
+                raise ModelError(f"{who}: {error}") from (error.__cause__ or error)
+        if not isinstance(scores, Tensor) or tuple(scores.shape) != tuple(shape):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ModelError(f"the score of {who} must be like x, {tuple(shape)}; got {got}.")
+        return scores
+
+    def _asked(self, name: str) -> str:
+        """The kind of what answers for a condition: the model that it shares, or its own."""
+        return type(getattr(self.members[name], "group", self.members[name])).__name__
 
     def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
         """Raise `ScoreError` naming the first condition whose score at standardised (x, t) is not finite."""
@@ -300,11 +270,18 @@ class Family(Mapping[str, "Composition"]):
                 )
 
 
-def _leaves(member: Any) -> list[Any]:
-    """The models behind one member; an ensemble has several."""
-    return [leaf for inner in member.members for leaf in _leaves(inner)] if isinstance(member, Ensemble) else [member]
-
-
-def _groups(member: Any) -> list[Any]:
-    """The networks behind one member."""
-    return [leaf.group for leaf in _leaves(member) if getattr(leaf, "group", None) is not None]
+def _event_of(name: str, member: Member) -> tuple[int, ...]:
+    """Return the shape of a member's points, if it is one: names are counted out of it."""
+    try:
+        event = tuple(member.event)
+    except Exception as error:  # a distribution without `dim`, an event that is a number
+        raise CompositionError(
+            f"a member must have an event, the shape of one point; {name!r} has none ({type(error).__name__}: "
+            f"{str(error)[:200]}). Set dim, or event, of {type(member).__name__}."
+        ) from error
+    if not event or not all(map(is_count, event)) or math.prod(event) > _LARGEST_EVENT:
+        raise CompositionError(
+            f"an event must be positive whole numbers, of at most {_LARGEST_EVENT} coordinates in all; {name!r} has "
+            f"{shorten(event)}. Mend dim, or event, of {type(member).__name__}."
+        )
+    return event

@@ -16,7 +16,7 @@ def combine(scores: Tensor, exponents: Sequence[float]) -> Tensor:
     return total
 
 
-def spread(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> Tensor:
+def excess(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> Tensor:
     """Return |S|^2 - sum_a w_a |s_a|^2 over the event axes, from differences to the last factor.
 
     With r that factor's score, d_a = s_a - r and D = sum_a w_a d_a it equals

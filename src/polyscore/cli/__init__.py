@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from polyscore import __version__
-from polyscore.cli import paper, rooms, show, store
+from polyscore.cli import experiments, paper, rooms, show, store
 from polyscore.cli.demo import command as demo
 from polyscore.cli.example import command as example
 from polyscore.cli.fit import command as fit
@@ -27,6 +28,8 @@ _EPILOG = """**Examples**
 `polyscore sample RUN "drugA * drugB / control" -o out.csv`
 
 `polyscore theory --out runs/theory` — the paper's theorems, predicted and simulated side by side
+
+`polyscore run my-spec.yaml` — experiments of your own: families, expressions, samplers, models, metrics; then `report`
 
 `polyscore paper run gaussian-factorized-ood-conditional --quick` — a table of the paper, in small; then `report`
 
@@ -61,6 +64,10 @@ app.command("fit")(fit)
 app.command("sample")(sample)
 app.command("example")(example)
 app.command("theory")(theory)
+app.command("run")(experiments.run)
+app.command("report")(experiments.report)
+app.command("status")(experiments.status)
+app.command("list")(experiments.list_)
 app.add_typer(paper.app, name="paper")
 app.add_typer(store.app, name="store")
 app.add_typer(rooms.app, name="rooms")
@@ -72,10 +79,23 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_IMPORT = "A module of yours that registers distributions, networks, schedules, samplers or metrics; may be repeated."
+
+
 @app.callback()
 def main(
+    context: typer.Context,
+    modules: Annotated[list[str] | None, typer.Option("--import", help=_IMPORT, metavar="MODULE")] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Compose diffusion models, correct the composition, and know when to trust it."""
+    with show.clean():
+        from polyscore.errors import require
+        from polyscore.experiments.functions import Module
+
+        for name in modules or ():
+            meant = name.removesuffix(".py").replace("/", ".").strip(".")
+            require(not name.endswith(".py"), "--import", "name a module, not its file", name, f"Did you mean {meant}?")
+        context.obj = tuple(Module(name, os.getcwd()).seen() for name in modules or ())

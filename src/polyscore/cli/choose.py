@@ -3,45 +3,103 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyscore.experiments.cells import Experiment
+    from polyscore.experiments.experiment import Experiment
     from polyscore.experiments.store import Store
 
 
-def known(spec: Path | None) -> dict[str, Experiment]:
-    """Return the experiments of a spec file, or the paper's."""
-    if spec is not None:
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for.
+
+    Attributes:
+        spec: a spec file; None are the paper's own experiments.
+        everything: all of them, whatever the names.
+        paper: whether the spec may be in the paper's words.
+    """
+
+    spec: Path | None
+    names: tuple[str, ...] = ()
+    everything: bool = False
+    runs: int | None = None
+    particles: str | None = None
+    quick: bool = False
+    store: Path = Path("runs/paper")
+    paper: bool = False
+
+    @property
+    def spec_word(self) -> str:
+        """How a spec is named to this command."""
+        return "--spec" if self.paper else "spec"
+
+    @property
+    def program(self) -> str:
+        """The beginning of a command of the same kind."""
+        return "polyscore paper" if self.paper else "polyscore"
+
+    def known(self) -> dict[str, Experiment]:
+        """Return the experiments by name: of the spec, or the paper's."""
+        if self.paper:
+            from polyscore.paper import specs
+
+            return specs.read(self.spec) if self.spec else {name: specs.named(name) for name in specs.names()}
         from polyscore.experiments.spec import load_spec
 
-        return load_spec(spec)
-    from polyscore.experiments import papers
+        return load_spec(self.spec or "")
 
-    return {name: papers.load(name) for name in papers.names()}
+    def chosen(self) -> list[Experiment]:
+        """Return the experiments that are asked for, with the command line's changes."""
+        from polyscore.errors import require
+        from polyscore.experiments.checks import check_size
+        from polyscore.experiments.experiment import quick
 
+        experiments = self.known()
+        found = [e for name in self.names for e in _named(name, experiments)]
+        found = list(experiments.values()) if self.everything else found
+        require(self.runs is None or self.runs >= 1, "--runs", "be at least 1", self.runs)
+        changes: dict[str, Any] = {} if self.runs is None else {"runs": self.runs}
+        if self.particles is not None:
+            changes["particles"] = _counts(self.particles)
+        found = [quick(experiment) for experiment in found] if self.quick else found
+        found = [dataclasses.replace(experiment, **changes) for experiment in found]
+        for experiment in found if changes else ():
+            check_size(experiment)
+        return found
 
-def chosen(
-    names: list[str], everything: bool, spec: Path | None, runs: int | None, particles: str | None, quick: bool
-) -> list[Experiment]:
-    """Return the experiments that the command line asks for, with its changes."""
-    from polyscore.errors import require
-    from polyscore.experiments import cells
-    from polyscore.experiments.spec import check_size
+    @property
+    def place(self) -> Path:
+        """The store's folder: quick results stay apart."""
+        named = self.store if self.store.name else self.store.resolve()
+        return named.with_name(named.name + "-quick") if self.quick else self.store
 
-    experiments = known(spec)
-    require(bool(names) != everything, "what to run", "be NAMEs or --all", "both" if names else "neither")
-    found = list(experiments.values()) if everything else [e for name in names for e in _named(name, experiments)]
-    require(runs is None or runs >= 1, "--runs", "be at least 1", runs)
-    changes: dict[str, Any] = {} if runs is None else {"runs": runs}
-    if particles is not None:
-        changes["particles"] = _counts(particles)
-    found = [cells.quick(experiment) for experiment in found] if quick else found
-    found = [dataclasses.replace(experiment, **changes) for experiment in found]
-    for experiment in found if changes else ():
-        check_size(experiment)
-    return found
+    def stored(self) -> Store:
+        """Return the store to read, which must be there."""
+        from polyscore.experiments.lock import StoreError
+        from polyscore.experiments.store import Store
+
+        if not (self.place / "store.json").exists():
+            own = ", or read the repository's own with --store results/paper" if self.paper else ""
+            raise StoreError(
+                f"a store must be there to be read; {self.place} is none. Fill it with `{self.program} run`{own}."
+            )
+        return Store(self.place)
+
+    def report(self, chosen: list[Experiment]) -> str:
+        """Return the command that shows what this one has computed, `chosen` being what it was."""
+        plain = dataclasses.replace(self, runs=None, particles=None).chosen()
+        both = list(zip(chosen, plain, strict=True))
+        more_runs = any(c.runs > o.runs for c, o in both)
+        more_particles = any(not set(c.particles) <= set(o.particles) for c, o in both)
+        options = {"--store": self.store, "--spec": self.paper and self.spec, "--runs": more_runs and self.runs,
+                   "--particles": more_particles and self.particles}  # fmt: skip
+        given = "".join(f" {option} {shlex.quote(str(value))}" for option, value in options.items() if value)
+        first = "" if self.paper else f" {shlex.quote(str(self.spec))}"
+        return f"{self.program} report{first}{' --quick' if self.quick else ''}{given}"
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -59,41 +117,16 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
-    """An experiment by name, or both of a setting."""
+    """An experiment by name, or all of a family."""
     from polyscore.errors import ArgumentError, nearest, shorten
 
-    found = [experiments[name]] if name in experiments else [e for e in experiments.values() if e.setting == name]
+    found = [experiments[name]] if name in experiments else [e for e in experiments.values() if e.family == name]
     if not found:
-        names = dict.fromkeys([*experiments, *(e.setting for e in experiments.values())])
+        names = dict.fromkeys([*experiments, *(e.family for e in experiments.values())])
         raise ArgumentError(
             f"an experiment must be one of {', '.join(experiments)}; got {shorten(name)}.{nearest(name, names)}"
         )
     return found
-
-
-def place(store: Path, quick: bool) -> Path:
-    """Return the store's folder: quick results stay apart."""
-    named = store if store.name else store.resolve()
-    return named.with_name(named.name + "-quick") if quick else store
-
-
-def stored(store: Path, quick: bool) -> Store:
-    """Return the store to read, which must be there."""
-    from polyscore.experiments.store import Store, StoreError
-
-    folder = place(store, quick)
-    if not (folder / "store.json").exists():
-        raise StoreError(
-            f"a store must be there to be read; {folder} is none. Fill it with `polyscore paper run`, or read the "
-            "repository's own with --store results/paper."
-        )
-    return Store(folder)
-
-
-def exceeds(chosen: list[Experiment], own: list[Experiment]) -> tuple[bool, bool]:
-    """Whether runs, and particle counts, are more than the experiments' own: a report must then be asked for them."""
-    both = list(zip(chosen, own, strict=True))
-    return any(c.runs > o.runs for c, o in both), any(not set(c.particles) <= set(o.particles) for c, o in both)
 
 
 def shows_nothing(experiments: list[Experiment], store: Store) -> bool:
@@ -101,10 +134,10 @@ def shows_nothing(experiments: list[Experiment], store: Store) -> bool:
     from polyscore.experiments.cells import COMPOSITION
 
     cells = ((cell, e) for e in experiments for cell in e.cells() if cell.target == COMPOSITION)
-    return not any(cell.key(e.protocol) in store for cell, e in cells)
+    return not any(e.key(cell) in store for cell, e in cells)
 
 
 def left_out(experiments: list[Experiment], store: Store) -> int:
     """Return how many records of a store do not belong to the experiments as they were chosen."""
-    shown = {cell.key(e.protocol) for e in experiments for cell in e.cells()}
+    shown = {e.key(cell) for e in experiments for cell in e.cells()}
     return len(store.records.keys() - shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from polyscore.cli import show
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
-    from polyscore.demo import Demo, LearnedDemo, Scene
+    from polyscore.paper.demo import Demo, ExactPart, LearnedPart, Scene
 
 
 def command(
@@ -36,37 +36,31 @@ def command(
     with show.clean(), show.progress("loading", quiet=as_json) as report:
         show.require_device(device)
         begin = time.perf_counter()
-        results = _run(parts or ["analytic", "learned"], out, seed, device, quick, report)
+        from polyscore.paper.demo import run_demo
+
+        demo = run_demo(out, seed, device, quick, report, parts or ("analytic", "learned"))
         seconds = round(time.perf_counter() - begin, 1)
     if as_json:
-        only = next(iter(results.values())).to_dict() if len(results) == 1 else {}
-        several = {name: result.to_dict() for name, result in results.items()} if len(results) > 1 else {}
-        show.write_json(only | several | {"seconds": seconds, "quick": quick})
+        show.write_json(_summary(demo) | {"seconds": seconds, "quick": quick})
         return
-    for number, result in enumerate(results.values(), 1):
-        _show_scene(number, result.scene)
-    for result in results.values():
-        _show(result)
+    for number, part in enumerate(demo.parts.values(), 1):
+        _show_scene(number, part.scene)
+    if demo.analytic:
+        _show_analytic(demo.analytic)
+    if demo.learned:
+        _show_learned(demo.learned)
     if quick:
         show.stdout().print(
             "--quick: sizes far below the paper's; these distances are not its numbers.", style="yellow"
         )
-    files = [visible(str(path)) for result in results.values() for path in result.files]
+    files = [visible(str(path)) for path in (*(f for part in demo.parts.values() for f in part.files), *demo.report)]
     show.stdout().print(f"{seconds:.0f} s; wrote " + ", ".join(files), soft_wrap=True)
 
 
-def _run(
-    parts: list[str], out: Path, seed: int, device: str | None, quick: bool, report: show.Report
-) -> dict[str, Demo | LearnedDemo]:
-    from polyscore.demo import Sizes, run_demo, run_learned
-
-    results: dict[str, Demo | LearnedDemo] = {}
-    if "analytic" in parts:
-        results["analytic"] = run_demo(out, seed, device, Sizes.quick() if quick else Sizes(), report)
-    if "learned" in parts:
-        before = [result.scene for result in results.values()]
-        results["learned"] = run_learned(out, seed, device, quick, report, before)
-    return results
+def _summary(demo: Demo) -> dict[str, Any]:
+    """One part's description, or several by name."""
+    described = {name: part.to_dict() for name, part in demo.parts.items()}
+    return next(iter(described.values())) if len(described) == 1 else described
 
 
 def _show_scene(number: int, scene: Scene) -> None:
@@ -74,23 +68,14 @@ def _show_scene(number: int, scene: Scene) -> None:
     show.stdout().print(text + "\n", soft_wrap=True, markup=False, highlight=False)
 
 
-def _show(result: Demo | LearnedDemo) -> None:
-    from polyscore.demo import LearnedDemo
-
-    if isinstance(result, LearnedDemo):
-        _show_learned(result)
-    else:
-        _show_analytic(result)
-
-
-def _show_learned(result: LearnedDemo) -> None:
+def _show_learned(result: LearnedPart) -> None:
     from rich.table import Table
 
-    from polyscore.experiments.formats import column
+    from polyscore.experiments.formats import heading
 
     console = show.stdout()
     table = Table(title="Factorized, out of distribution: SW2 to the exact composition", title_justify="left")
-    for name in ("sampler", *map(column, result.table.columns)):
+    for name in ("sampler", *(heading(column, result.table) for column in result.table.columns)):
         table.add_column(name, justify="left" if name == "sampler" else "right")
     for name, row in result.lines():
         table.add_row(name, *(f"{entry.mean:.2f} ± {entry.std:.2f}" for entry in row))
@@ -98,15 +83,16 @@ def _show_learned(result: LearnedDemo) -> None:
     table.add_row("exact", *[f"{result.floor:.2f}"] * len(result.table.columns))
     console.print(table)
     note = f"mean ± std over {result.table.runs} runs; N: training points a condition; exact: two exact draws apart. "
-    ratios = ", ".join(f"{column(size)} × {ratio:.1f}" for size, ratio in result.ratios().items())
-    console.print(f"{note}What correction does to the distance, K = 1 to {max(result.table.rows)}: {ratios}",
+    names = {size: f"N = {size}" if size else "analytic" for size in result.ratios()}
+    ratios = ", ".join(f"{names[size]} × {ratio:.1f}" for size, ratio in result.ratios().items())
+    console.print(f"{note}What correction does to the distance, K = 1 to {list(result.table.rows)[-1]}: {ratios}",
                   soft_wrap=True)  # fmt: skip
 
 
-def _show_analytic(result: Demo) -> None:
+def _show_analytic(result: ExactPart) -> None:
     from rich.table import Table
 
-    from polyscore.demo.report import HEADER, text_row
+    from polyscore.paper.demo.exact_part import HEADER
 
     console = show.stdout()
     table = Table(title="Four Gaussian settings, exact scores: SW2 to the exact composition", title_justify="left")
@@ -115,7 +101,7 @@ def _show_analytic(result: Demo) -> None:
     for before, row in zip([None, *result.rows], result.rows, strict=False):
         if before and before.setting != row.setting:
             table.add_section()
-        table.add_row(*(text.removeprefix("gaussian-") for text in text_row(row)))
+        table.add_row(*(text.removeprefix("gaussian-") for text in row.texts()))
     console.print(table)
     console.print(f"published: mean ± std over 30 runs; the paper's: its sampler, computed here, {result.rows[0].runs} "
                   f"runs, z its difference to the published (largest {result.largest_z:.1f}); ours: FeynmanKac(K) "

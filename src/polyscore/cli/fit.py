@@ -12,7 +12,8 @@ from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
-    from polyscore.data.tables import Table
+    from polyscore.data.table import Table
+    from polyscore.experiments.functions import Module
 
 _HELP = {
     "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
@@ -20,7 +21,9 @@ _HELP = {
     "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
     "out": "Folder for the model and the training, made if missing.",
     "model": "conditional (one network told the condition) or separate (one network each).",
-    "members": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
+    "kind": "Of network, a name that a module of yours may have registered (--import, before the command).",
+    "options": "Of that kind, a mapping such as '{features: 8}'.",
+    "ensemble": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
     "seconds": "Stop after this time at the latest; the same command goes on.",
     "ema": "Decay of an average of the weights, such as 0.999; none by default.",
     "plain": "Train in the data's own units, which must then be near 1.",
@@ -29,18 +32,21 @@ _HELP = {
 
 
 def command(
+    context: typer.Context,
     table: Annotated[Path, typer.Argument(help=_HELP["table"], metavar="TABLE.csv")],
     condition_column: Annotated[str, typer.Option("--condition-column", "-c", help=_HELP["condition"])],
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"], metavar="RUN")],
     columns: Annotated[str | None, typer.Option(help=_HELP["columns"])] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps; raise them to train on.")] = 20_000,
     model: Annotated[str, typer.Option(help=_HELP["model"])] = "conditional",
+    kind: Annotated[str, typer.Option(help=_HELP["kind"])] = "vanilla",
+    options: Annotated[str, typer.Option(help=_HELP["options"], show_default=False)] = "{}",
     width: Annotated[int, typer.Option(help="Width of the network's layers.")] = 512,
     depth: Annotated[int, typer.Option(help="Hidden layers.")] = 4,
     batch: Annotated[int, typer.Option(help="Points a step and network.")] = 512,
     learning_rate: Annotated[float, typer.Option(help="Of Adam, constant.")] = 2e-4,
     ema: Annotated[float | None, typer.Option(help=_HELP["ema"])] = None,
-    members: Annotated[int, typer.Option(help=_HELP["members"])] = 1,
+    ensemble: Annotated[int, typer.Option("--ensemble", "--members", help=_HELP["ensemble"])] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
@@ -55,43 +61,58 @@ def command(
     Example: `polyscore fit cells.csv --condition-column condition --out RUN`, then
     `polyscore sample RUN "drugA * drugB / control" -o out.csv`
     """
-    with show.clean() as warned, show.progress("reading", quiet=as_json) as report:
-        from polyscore.data.tables import table_of
-        from polyscore.files.atomic import held
+    with show.clean() as warned, show.progress("reading", quiet=as_json) as tell:
+        from polyscore.data.read import table_of
         from polyscore.training import Recipe
-        from polyscore.training.families import MODEL
 
         show.require_device(device)
-        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema,
-                        learning_rate=learning_rate, standardise=not plain)  # fmt: skip
+        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema, kind=kind,
+                        options=_mapping(options), learning_rate=learning_rate, standardise=not plain)  # fmt: skip
         check_run(out, force)
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         data = table_of(table, condition_column, names)
-        options: dict[str, Any] = {"seed": seed, "members": members, "recipe": recipe, "device": device}
-        try:
-            with held(out / MODEL):
-                family = train(
-                    data, out, force, seconds=seconds, **options,
-                    progress=lambda step, steps, loss: report(step, steps, f"training, loss {loss:.3f}"),
-                )  # fmt: skip
-                path = family.save(out / MODEL)
-        except KeyboardInterrupt:
-            show.stderr().print(
-                f"stopped; {out} holds the training so far, and the same command goes on.", markup=False
-            )
-            raise typer.Exit(130) from None
+        how: dict[str, Any] = {"seed": seed, "ensemble": ensemble, "recipe": recipe, "device": device}
+        family, path = _trained(data, out, force, tell, seconds=seconds, **how)
         summary = summarise(family, data, recipe.steps) | {"files": [str(path)], "warnings": warned}
     if as_json:
         show.write_json(summary)
     else:
-        _show(summary, out)
+        _show(summary, out, context.find_object(tuple) or ())
+
+
+def _mapping(text: str) -> Any:
+    """Options as YAML; the recipe says what is wrong with them."""
+    from polyscore.errors import ArgumentError
+    from polyscore.files.yaml_file import YamlError, parse
+
+    try:
+        return parse(text)
+    except YamlError as error:
+        raise ArgumentError(f"--options: {error}") from error
+
+
+def _trained(data: Table, out: Path, force: bool, tell: show.Tell, **options: Any) -> tuple[Family, Path]:
+    """Train into the folder, which nobody else may write to meanwhile, and save the model there."""
+    from polyscore.algebra.saved import MODEL
+    from polyscore.files.atomic import held
+
+    def progress(step: int, steps: int, loss: float) -> None:
+        tell(step, steps, f"training, loss {loss:.3f}")
+
+    try:
+        with held(out / MODEL):
+            family = train(data, out, force, progress=progress, **options)
+            return family, family.save(out / MODEL)
+    except KeyboardInterrupt:
+        show.stderr().print(f"stopped; {out} holds the training so far, and the same command goes on.", markup=False)
+        raise typer.Exit(130) from None
 
 
 def check_run(out: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds a model without the training it came from."""
+    from polyscore.algebra.saved import MODEL, TRAINING
     from polyscore.errors import OutputError
     from polyscore.files.atomic import check_directory
-    from polyscore.training.families import MODEL, TRAINING
 
     if out.exists() and not out.is_dir():
         raise OutputError(f"RUN must be a folder; got the file {str(out)!r}. Choose another name.")
@@ -106,9 +127,10 @@ def check_run(out: Path, force: bool) -> None:
 
 def train(data: Table, out: Path, force: bool, **options: Any) -> Family:
     """Train into the folder, from its checkpoint where that is of the same training; --force discards another."""
+    from polyscore.algebra.saved import TRAINING
     from polyscore.files.tensors import FileError
-    from polyscore.training.families import TRAINING
-    from polyscore.training.fit import CheckpointError, fit
+    from polyscore.training.fit import fit
+    from polyscore.training.keeper import CheckpointError
 
     checkpoint = out / TRAINING
     try:
@@ -132,19 +154,20 @@ def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
     }
 
 
-def _show(summary: dict[str, Any], out: Path) -> None:
+def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
     rows = [f"{name} ({count} rows)" for name, count in summary["conditions"].items()]
     done, steps = summary["steps"], summary["of_steps"]
+    imported = "".join(f"--import {module.name} " for module in imports)
     lines = {
         "conditions": ", ".join(rows[:12]) + (f", ... ({len(rows)} in all)" if len(rows) > 12 else ""),
         "variables": _few(summary["variables"]),
         "left out": _few(summary["left_out"]) or "nothing",
         "steps": str(done) if done == steps else f"{done} of {steps}; the same command goes on",
         "wrote": ", ".join(summary["files"]),
-        "next": f"polyscore sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
+        "next": f"polyscore {imported}sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
     }
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():

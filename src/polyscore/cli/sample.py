@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import isdir, isfile
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.cli.sampler import Flags, make_sampler
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Composition, Family
-    from polyscore.samplers import Denoise, FeynmanKac, Run
+    from polyscore.samplers import Run
 
 _HELP = {
-    "family": "A YAML family file (`polyscore example` prints one), or what `polyscore fit` wrote.",
+    "family": "A YAML family file (`polyscore example` prints one), what `polyscore fit` wrote, or module:function.",
     "expression": "Such as 'a1 * a2 / base' or '(a1 * a2)^0.5'.",
     "K": "Particles a swarm; 1 is plain denoising.",
     "steps": "Time steps; a warning says when they are too few.",
@@ -28,6 +30,7 @@ _HELP = {
     "threshold": "Resample when ESS is at most this share of K; 1 (the default) is after every step.",
     "published": "The paper's sampler to the letter.",
     "naive": "Add scores, no correction.",
+    "sampler": "A sampler by kind, such as denoise, or a mapping such as '{kind: denoise, steps: 50}'.",
     "out": "Samples, by ending: .npz, .csv or .parquet.",
     "plot": "Also draw the samples: .png, .pdf or .svg.",
     "force": "Replace files that are there.",
@@ -37,22 +40,8 @@ _HELP = {
 _NO_EVIDENCE = "none without weights"
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options that choose a sampler; None is "not given"."""
-
-    particles: int | None
-    steps: int | None
-    churn: float | None
-    clip: float | None
-    resampling: str | None
-    threshold: float | None
-    published: bool
-    naive: bool
-
-
 def command(
-    family: Annotated[Path, typer.Argument(help=_HELP["family"], metavar="FAMILY.yaml|RUN")],
+    family: Annotated[Path, typer.Argument(help=_HELP["family"], metavar="FAMILY.yaml|RUN|MODULE:FUNCTION")],
     expression: Annotated[str, typer.Argument(help=_HELP["expression"])],
     n: Annotated[int, typer.Option("-n", help="Samples.")] = 5000,
     particles: Annotated[int | None, typer.Option("-K", "--particles", help=_HELP["K"], show_default="16")] = None,
@@ -63,6 +52,7 @@ def command(
     threshold: Annotated[float | None, typer.Option(help=_HELP["threshold"])] = None,
     published: Annotated[bool, typer.Option("--published", help=_HELP["published"])] = False,
     naive: Annotated[bool, typer.Option("--naive", help=_HELP["naive"])] = False,
+    sampler: Annotated[str | None, typer.Option(help=_HELP["sampler"])] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the CPU by default.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"])] = Path("samples.npz"),
@@ -80,22 +70,17 @@ def command(
 
     `polyscore sample RUN "drugA * drugB / control" -o out.csv` — RUN as written by `polyscore fit`
     """
-    options = Options(particles, steps, churn, clip, resampling, threshold, published, naive)
-    with show.clean() as warned, show.progress("loading", quiet=as_json) as report:
-        from polyscore.algebra import parse
-        from polyscore.files.outputs import check_output
-        from polyscore.files.samples import check_sample_file
-
+    options = Flags(particles, steps, churn, clip, resampling, threshold, published, naive, sampler)
+    with show.clean() as warned, show.progress("loading", quiet=as_json) as tell:
         show.require_device(device)
         source = source_of(family)
-        target = check_sample_file(out, force, source.files)
-        picture = check_output(plot, (".png", ".pdf", ".svg"), force, source.files) if plot else None
-        q, sampler = parse(expression, source.load(device)), make_sampler(options)
-        run = sampler.sample(q, n, seed, device=device, progress=lambda done, steps: report(done, steps, "sampling"))
-        summary = summarise(q, run) | {"sampler": repr(sampler), "seed": seed, "expression": expression}
+        target, picture = _outputs(out, plot, force, source.files)
+        q, chosen = _composed(expression, source, device), make_sampler(options)
+        run = chosen.sample(q, n, seed, device=device, progress=lambda done, steps: tell(done, steps, "sampling"))
+        summary = summarise(q, run) | {"sampler": repr(chosen), "seed": seed, "expression": expression}
         run.save(target, force=force, about=summary)
         if picture:
-            _plot(picture, run, q, sampler)
+            _plot(picture, run, q, chosen)
         summary |= {"warnings": warned, "files": [str(path) for path in (target, picture) if path]}
     if as_json:
         show.write_json(summary)
@@ -103,62 +88,50 @@ def command(
         _show(summary)
 
 
+def _outputs(out: Path, plot: Path | None, force: bool, inputs: list[Path]) -> tuple[Path, Path | None]:
+    """The files to write, refused before the work where they cannot be."""
+    from polyscore.files.outputs import check_output
+    from polyscore.files.samples import check_sample_file
+
+    target = check_sample_file(out, force, inputs)
+    return target, check_output(plot, (".png", ".pdf", ".svg"), force, inputs) if plot else None
+
+
+def _composed(expression: str, source: Reading, device: str | None) -> Composition:
+    from polyscore.algebra import parse
+
+    return parse(expression, source.load(device))
+
+
 @dataclass(frozen=True)
-class Source:
-    """Where a family comes from: the files that are read, and how."""
+class Reading:
+    """Where a command's family comes from: the files that are read, and how."""
 
     files: list[Path]
     load: Callable[[str | None], Family]
 
 
-def source_of(path: Path) -> Source:
-    """Return how to read a family: a model where there is one by that name, else YAML."""
+def source_of(path: Path) -> Reading:
+    """Return how to read a family: `module:function`, a model where there is one by that name, else YAML."""
     from polyscore.algebra.family_file import load_family
+    from polyscore.algebra.saved import load, model_file
+    from polyscore.experiments.functions import is_function
     from polyscore.models.checkpoints import with_suffix
-    from polyscore.training.families import load, model_file
 
+    if is_function(str(path)) and not isfile(path):
+        return Reading([], lambda device: _called(str(path)))
     beside = with_suffix(path)
     if isdir(path) or path.suffix == ".safetensors" or (isfile(beside) and path.suffix in ("", ".json")):
         model = with_suffix(model_file(path))
-        return Source([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
-    return Source([path], lambda device: load_family(path))
+        return Reading([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
+    return Reading([path], lambda device: load_family(path))
 
 
-def make_sampler(options: Options) -> FeynmanKac | Denoise:
-    """Return the sampler that the options describe, or say which of them do not go together."""
-    from polyscore.errors import ArgumentError
-    from polyscore.samplers import Denoise, FeynmanKac
+def _called(text: str) -> Family:
+    from polyscore.experiments.functions import Function
+    from polyscore.experiments.sources import Called
 
-    if options.published and options.naive:
-        raise ArgumentError("--published and --naive must not be given together; got both. Choose one.")
-    names = {"-K": options.particles, "--churn": options.churn, "--clip": options.clip,
-             "--resampling": options.resampling, "--threshold": options.threshold}  # fmt: skip
-    given: dict[str, Any] = {flag: value for flag, value in names.items() if value is not None}
-    if options.naive:
-        _refuse(given, "--naive", ("--churn",))
-        return Denoise(steps=_or(options.steps, Denoise.steps), churn=given.get("--churn", 1.0))
-    if options.published:
-        _refuse(given, "--published", ("-K", "--clip"))
-        return FeynmanKac.published(given.get("-K", 16), _or(options.steps, 500), given.get("--clip", 15.0))
-    return FeynmanKac(
-        particles=given.get("-K", 16), steps=_or(options.steps, FeynmanKac.steps), clip=options.clip,
-        churn=given.get("--churn", 1.0),
-        resampling=given.get("--resampling", "systematic"), threshold=given.get("--threshold", 1.0),
-    )  # fmt: skip
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
-
-
-def _refuse(given: dict[str, Any], mode: str, allowed: tuple[str, ...]) -> None:
-    from polyscore.errors import ArgumentError
-
-    extra = [flag for flag in given if flag not in allowed]
-    if extra:
-        raise ArgumentError(
-            f"{mode} must go with {', '.join(('--steps', *allowed))} alone; got {', '.join(extra)}. Drop one side."
-        )
+    return Called(Function.find(text, os.getcwd())).build()
 
 
 def summarise(q: Composition, run: Run) -> dict[str, Any]:
@@ -192,7 +165,7 @@ def _exact_evidence(q: Composition) -> float | None:
     from polyscore.targets import exact
 
     try:
-        return float(exact(q).log_evidence) if q.is_closed_form else None
+        return float(exact(q).log_evidence) if q.has_density else None
     except PolyscoreError:
         return None
 
@@ -215,11 +188,20 @@ def _show(summary: dict[str, Any]) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
+    lines = _lines(summary)
+    table = Table("name", Column(overflow="fold"), show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, text in lines.items():
+        table.add_row(Text(name, style="bold"), visible(text))
+    show.stdout().print(table, soft_wrap=True)
+
+
+def _lines(summary: dict[str, Any]) -> dict[str, str]:
+    """What is shown of a run, by name."""
     number = "{:.4g}".format
     lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
     exact, evidence = summary["exact_log_evidence"], summary["log_evidence"]
     weighted = evidence == evidence
-    lines = {
+    return {
         "composition": f"{summary['expression']}   (W = {summary['total']:g})",
         "validity": summary["validity"],
         "samples": f"{summary['n']} of {summary['particles']} particles each",
@@ -233,7 +215,3 @@ def _show(summary: dict[str, Any]) -> None:
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
     }
-    table = Table("name", Column(overflow="fold"), show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, text in lines.items():
-        table.add_row(Text(name, style="bold"), visible(text))
-    show.stdout().print(table, soft_wrap=True)

@@ -25,7 +25,7 @@ from rich.text import Text
 from polyscore.errors import ArgumentError, PolyscoreError, PolyscoreWarning, shorten, visible
 from polyscore.progress import silenced
 
-Report = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 _IN_ASCII = {"–": "-", "—": "-", "±": "+/-", "×": "x", "≤": "<=", "≥": ">=", "≠": "!=", "ε": "eps", "²": "^2",
              "→": "->", "…": "...", "α": "alpha",
              "σ": "sigma", "η": "eta", "Σ": "Sum", "·": "*", "−": "-", "’": "'"}  # fmt: skip
@@ -104,27 +104,24 @@ def check_options(arguments: list[str]) -> None:
     for argument in arguments:
         if argument.startswith("-") and not argument.split("=")[0].isprintable():
             raise ArgumentError(f"an option must be printable; got {argument.split('=')[0]!r}. See --help.")
+    _check_import(arguments)
+
+
+def _check_import(arguments: list[str]) -> None:
+    """Refuse an --import after the command, for which the parser would propose other options."""
+    before = ["", *arguments[:-1]]
+    commands = (k for k, a in enumerate(arguments) if not a.startswith("-") and before[k] != "--import")
+    late = [a for a in arguments[next(commands, len(arguments)) :] if a.split("=")[0] == "--import"]
+    if late:
+        raise ArgumentError(
+            "--import must stand before the command; got it behind. Write polyscore --import my_module COMMAND ..."
+        )
 
 
 @contextmanager
 def clean() -> Iterator[list[str]]:
     """Turn our errors into a red message and exit code 2, our warnings into yellow lines; yield those warnings."""
-    told: list[str] = []
-    with warnings.catch_warnings(), silenced():
-        warnings.simplefilter("always", PolyscoreWarning)
-        others = warnings.showwarning
-
-        def show(
-            message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:  # fmt: skip
-            if not issubclass(category, PolyscoreWarning):
-                others(message, category, filename, lineno, file, line)
-            elif str(message) not in told:
-                told.append(str(message))
-                stderr().print(Text(f"warning: {message}", style="yellow"))
-
-        warnings.showwarning = show
+    with _yellow() as told, silenced():
         try:
             yield told
         except PolyscoreError as error:
@@ -141,6 +138,25 @@ def clean() -> Iterator[list[str]]:
             _refuse("the work must fit into memory; it did not. Ask for fewer samples, particles or steps.", error)
 
 
+@contextmanager
+def _yellow() -> Iterator[list[str]]:
+    """Show our warnings as yellow lines, each once, and leave others to Python; yield those shown."""
+    told: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PolyscoreWarning)
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, PolyscoreWarning):
+                others(message, category, *where)
+            elif str(message) not in told:
+                told.append(str(message))
+                stderr().print(Text(f"warning: {message}", style="yellow"))
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield told
+
+
 def _refuse(message: str, error: Exception) -> NoReturn:
     stderr().print(Text(f"error: {message}", style="bold red"))
     raise typer.Exit(2) from error
@@ -155,7 +171,7 @@ def require_device(device: str | None) -> None:
 
 
 @contextmanager
-def progress(description: str, quiet: bool) -> Iterator[Report]:
+def progress(description: str, quiet: bool) -> Iterator[Tell]:
     """Yield a function (done, all, what) that drives a bar on stderr; with `quiet`, one that does nothing."""
     if quiet:
         yield lambda done, total, what: None

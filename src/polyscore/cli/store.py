@@ -28,9 +28,10 @@ def merge(
     Example: `polyscore store merge runs/one runs/two --into runs/paper`
     """
     with show.clean():
-        from polyscore.experiments import samples
+        from polyscore.experiments import thumbnails
         from polyscore.experiments.jobs import left_behind
-        from polyscore.experiments.store import Store, StoreError
+        from polyscore.experiments.lock import StoreError
+        from polyscore.experiments.store import Store
 
         for source in sources:
             if not (source / "store.json").exists():
@@ -44,7 +45,7 @@ def merge(
                 for part in (store, *left_behind(store)):
                     differing += target.conflicts(part)
                     new += target.merge(part)
-                    samples.merge(target, part)
+                    thumbnails.merge(target, part)
                 lines.append(f"{new} new records from {source}" + _differ(differing))
     for line in [*lines, f"{into} holds {len(target.records)} records"]:
         show.stdout().print(cut(line, 2000), soft_wrap=True)

@@ -11,7 +11,7 @@ from polyscore.cli import show
 from polyscore.errors import visible
 
 if TYPE_CHECKING:
-    from polyscore.theory import EpsilonRow, Statement
+    from polyscore.paper.theory import EpsilonRow, Statement
 
 _EPSILONS = [10 ** (-k / 4) for k in range(16, -1, -1)]
 
@@ -32,7 +32,7 @@ def command(
         from polyscore.errors import require
         from polyscore.files.atomic import check_directory
         from polyscore.limits import require_memory
-        from polyscore.theory import epsilon_example
+        from polyscore.paper.theory import epsilon_example
 
         require(n >= 100, "n", "be at least 100", n, "A covariance from fewer samples tests nothing.")
         # 16 particles a sample in two dimensions, a position and a move of each
@@ -50,8 +50,8 @@ def command(
         raise typer.Exit(1)
 
 
-def _compute(n: int, seed: int, report: show.Report) -> list[Statement]:
-    from polyscore.theory import statements
+def _compute(n: int, seed: int, report: show.Tell) -> list[Statement]:
+    from polyscore.paper.theory import statements
 
     found: list[Statement] = []
     for statement in statements(n=n, seed=seed):

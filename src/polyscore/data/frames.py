@@ -1,10 +1,82 @@
-"""DataFrames, without a need for pandas."""
+"""DataFrames, without a need for pandas; and parquet files, with it."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from polyscore.data.table import Column, Table, TableError, assemble, choose, labels_of
+from polyscore.errors import PolyscoreError, require
+from polyscore.limits import require_memory
 
 
 def is_frame(data: Any) -> bool:
     """Whether data is a pandas DataFrame, or acts like one."""
     return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc", "to_numpy"))
+
+
+def split_frame(
+    frame: Any, condition_column: str, columns: Sequence[str] | None = None, source: str = "the frame"
+) -> Table:
+    """Return the points of a pandas DataFrame."""
+    require(is_frame(frame), "data with a condition_column", "be a DataFrame or a file", type(frame).__name__)
+    names = [str(name) for name in frame.columns]
+    condition, wanted = choose(names, condition_column, columns, source)
+    labels = labels_of(frame.iloc[:, condition].tolist(), source, names[condition], _row)
+    kinds = {k: getattr(frame.dtypes.iloc[k], "kind", "O") for k in wanted}
+    if columns is None:
+        wanted = [k for k in wanted if kinds[k] in "iufO" and not _is_categorical(frame.dtypes.iloc[k])]
+    found: dict[int, Column] = {}
+    for k in wanted:
+        if kinds[k] in "iuf":
+            values = frame.iloc[:, k].to_numpy(dtype=np.float64, na_value=np.nan)
+            missing = np.flatnonzero(np.isnan(values))
+            found[k] = Column(values, [(int(row), "nothing") for row in missing[:1]], len(missing))
+        else:
+            found[k] = _parse_objects(frame.iloc[:, k].tolist())
+    return assemble(found, names, labels, columns is not None, condition, source, _row)
+
+
+def read_parquet(path: Path) -> Any:
+    """Return a parquet file as a DataFrame, if it can be held."""
+    missing = [name for name in ("pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TableError(
+            f"a parquet file must have pandas and pyarrow to be read; got {' and '.join(missing)} missing. "
+            "Run `pip install 'polyscore[tables]'`, or pass a csv file."
+        )
+    import pandas as pd
+
+    try:
+        import pyarrow.parquet as pq
+
+        about = pq.read_metadata(path)
+        require_memory(8 * about.num_rows * about.num_columns, f"{about.num_rows} rows of {about.num_columns} columns",
+                       "Choose fewer rows.")  # fmt: skip
+        return pd.read_parquet(path)
+    except PolyscoreError:
+        raise
+    except Exception as error:  # whatever pyarrow's reader raises for a damaged file
+        raise TableError(f"{path.name} must be a parquet file; got {str(error)[:200]!r}. Export it again.") from error
+
+
+def _row(k: int) -> str:
+    return f"row {k}"
+
+
+def _is_categorical(dtype: Any) -> bool:
+    return str(dtype) == "category"
+
+
+def _parse_objects(values: Iterable[Any]) -> Column:
+    """A column of mixed Python objects: real numbers are numbers, everything else is not."""
+    cells = list(values)
+    good = [isinstance(v, (int, float, np.integer, np.floating)) and not isinstance(v, bool) for v in cells]
+    numbers = np.array([float(v) if ok else math.nan for v, ok in zip(cells, good, strict=True)])
+    bad = np.flatnonzero(np.isnan(numbers))
+    return Column(numbers, [(int(row), str(cells[row])[:60]) for row in bad[:1]], len(bad))

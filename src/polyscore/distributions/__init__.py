@@ -1,7 +1,8 @@
-"""Distributions with closed forms at every noise level."""
+"""Distributions whose noised scores are known; those of Gaussians and their mixtures in closed form."""
 
-from polyscore.distributions.distribution import Distribution
+from polyscore.distributions.distribution import Density, Distribution
 from polyscore.distributions.gaussian import Gaussian
+from polyscore.distributions.kinds import KINDS
 from polyscore.distributions.mixture import Mixture
 
-__all__ = ["Distribution", "Gaussian", "Mixture"]
+__all__ = ["KINDS", "Density", "Distribution", "Gaussian", "Mixture"]

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64, brief, check_draw, eigen
-from polyscore.distributions.distribution import Distribution, Scale
+from polyscore.distributions.components import Components
+from polyscore.distributions.distribution import Density, Scale
+from polyscore.distributions.inputs import as_float64, brief, check_draw, eigen
 from polyscore.errors import is_count, require, shorten
 from polyscore.limits import require_memory
 from polyscore.rng import generator
 
 
-class Gaussian(Distribution):
+class Gaussian(Density):
     """N(mean, cov).
 
     Args:
@@ -59,6 +60,9 @@ class Gaussian(Distribution):
 
     def score(self, x: Tensor, alpha: Scale = 1.0, sigma: Scale = 0.0) -> Tensor:
         return self.components.to(x).scores(x, alpha, sigma)[..., 0, :]
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.components.moments()
 
     def __repr__(self) -> str:
         if self.dim <= 4:

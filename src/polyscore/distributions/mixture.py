@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.distributions.components import Components, as_float64, brief, check_draw
-from polyscore.distributions.distribution import Distribution, Scale
+from polyscore.distributions.components import Components
+from polyscore.distributions.distribution import Density, Scale
+from polyscore.distributions.inputs import as_float64, brief, check_draw
 from polyscore.errors import require
 from polyscore.rng import generator
 
 
-class Mixture(Distribution):
+class Mixture(Density):
     """Sum over k of weights_k N(means_k, cov_k).
 
     Args:
@@ -32,13 +33,18 @@ class Mixture(Distribution):
         require(weights.shape == (count,), "weights", f"hold one entry per component, ({count},)", tuple(weights.shape))
         require((weights >= 0).all() and weights.sum() > 0, "weights", "be at least 0, not all 0",
                 weights.tolist() if count < 100 else weights)  # fmt: skip
-        self.weights = weights.double() / weights.double().sum()
-        self.components = Components.build(means, _covariances(cov, count, self.dim))
+        weights = weights.double() / weights.double().sum()
+        self.components = Components.build(means, _covariances(cov, count, self.dim), weights)
 
     @property
     def means(self) -> Tensor:
         """Component means, `(M, d)`, float64."""
         return self.components.means
+
+    @property
+    def weights(self) -> Tensor:
+        """Their weights, `(M,)`, float64, summing to 1."""
+        return self.components.weights
 
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         check_draw(n, self.dim, dtype)
@@ -56,6 +62,9 @@ class Mixture(Distribution):
     def _joint(self, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
         """log weights_k + log N_k(x), `(..., M)`."""
         return self.components.to(x).log_prob(x, alpha, sigma) + self.weights.log().to(x)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.components.moments()
 
     def __repr__(self) -> str:
         if self.means.numel() <= 12:

@@ -6,97 +6,106 @@ it is the same.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import polyscore
-from polyscore.algebra import Composition, Family, base_composition
-from polyscore.errors import ArgumentError, DegeneracyWarning, ScoreError
-from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell, Protocol
-from polyscore.experiments.papers.settings import setting
-from polyscore.metrics import mmd2, sliced_wasserstein
+from polyscore.algebra import Family
+from polyscore.errors import ArgumentError, DegeneracyWarning, PolyscoreError, ScoreError, shorten
+from polyscore.experiments.cells import ANALYTIC, COMPOSITION, Cell
+from polyscore.experiments.experiment import Experiment
+from polyscore.experiments.protocol import Protocol
+from polyscore.experiments.references import REFERENCES, Wanted, composed
+from polyscore.experiments.sources import family_of
+from polyscore.metrics.named import METRICS, Metric, Options, needs_reference
 from polyscore.rng import derive
-from polyscore.samplers import FeynmanKac, Run
+from polyscore.samplers import FeynmanKac, Run, Sampler
 from polyscore.samplers.moves import Balanced
 from polyscore.schedules import Schedule
-from polyscore.targets import Target, exact
 from polyscore.training import Recipe, fit_many
 
-Model = tuple[str, str, int, int]  # setting, models, train size, run
-
-_LOW_ESS = 500
+Model = tuple[str, str, int, int]  # family, models, train size, run
+Results = dict[str, float]
 
 
 def model_of(cell: Cell) -> Model:
     """Return which trained model a cell needs."""
-    return (cell.setting, cell.models, cell.train_size, cell.run)
+    return (cell.family, cell.models, cell.train_size, cell.run)
 
 
 def train(
     models: Sequence[Model],
-    protocol: Protocol,
+    experiment: Experiment,
     device: str,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> dict[Model, Family]:
-    """Train models of one setting and kind as one program; analytic ones need none."""
+    """Train models of one family and kind as one program; analytic ones need none."""
     if not models:
         return {}
     name, kind = models[0][:2]
     if kind == ANALYTIC:
-        return {model: setting(name) for model in models}
+        family = experiment.source.build()
+        return dict.fromkeys(models, family)
+    protocol, schedule = experiment.protocol, family_of(experiment.source).schedule
     families = fit_many(
-        [training_data(model, protocol) for model in models],
+        [training_data(model, experiment) for model in models],
         [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
-        recipe=recipe_of(kind, protocol, setting(name).schedule), device=device, progress=progress or False,
+        recipe=recipe_of(kind, protocol, schedule, experiment.networks.get(kind, {})),
+        device=device, progress=progress or False,
     )  # fmt: skip
     return dict(zip(models, families, strict=True))
 
 
-def recipe_of(kind: str, protocol: Protocol, schedule: Schedule) -> Recipe:
-    """Return a protocol's training; every field is given, so that no default of `fit` decides a stored result."""
-    return Recipe(
-        model=kind, steps=protocol.train_steps, batch=protocol.batch, learning_rate=protocol.learning_rate,
-        width=protocol.width, depth=protocol.depth, activation=protocol.activation, schedule=schedule,
-        standardise=protocol.standardise, ema=protocol.ema,
+def recipe_of(kind: str, protocol: Protocol, schedule: Schedule, options: Any = None) -> Recipe:
+    """Return a protocol's training; every field is given, so that no default of `fit` decides a stored result.
+
+    Args:
+        options: fields of a network that a spec names, which win.
+    """
+    own = dict(options or {})
+    recipe = Recipe(
+        model=own.pop("model", kind), steps=protocol.train_steps, batch=protocol.batch,
+        learning_rate=protocol.learning_rate, width=protocol.width, depth=protocol.depth,
+        activation=protocol.activation, schedule=schedule, standardise=protocol.standardise, ema=protocol.ema,
+        kind="vanilla", options={},
     )  # fmt: skip
+    return dataclasses.replace(recipe, **own)
 
 
-def training_data(model: Model, protocol: Protocol) -> dict[str, Tensor]:
+def training_data(model: Model, experiment: Experiment) -> dict[str, Tensor]:
     """Return a model's pools: `train_size` points per condition, drawn once from the run's seed."""
     name, _, size, run = model
-    seed = protocol.first_seed + run
+    seed, family = experiment.protocol.first_seed + run, family_of(experiment.source)
     return {
-        condition: member.sample(size, seed=derive(seed, "data", name, condition, size))  # type: ignore[union-attr]
-        for condition, member in setting(name).members.items()
+        condition: family.restore(member.sample(size, seed=derive(seed, "data", name, condition, size)))  # type: ignore[union-attr]
+        for condition, member in family.members.items()
     }
 
 
 def compute(
-    cell: Cell, family: Family, protocol: Protocol, device: str, keep: Callable[[Tensor], None] | None = None
-) -> tuple[dict[str, float], dict[str, Any]]:
+    cell: Cell, family: Family, experiment: Experiment, device: str, keep: Callable[[Tensor], None] | None = None
+) -> tuple[Results, dict[str, Any]]:
     """Sample one cell and measure it; returns its results and where they come from. `keep` is shown the samples."""
     started = time.perf_counter()
-    family.to(precision=protocol.precision)
-    run = sample(cell, family, protocol, device)
+    family.to(precision=experiment.protocol.precision)
+    run = sample(cell, family, experiment, device)
     if keep:
         keep(run.samples)
-    reference = reference_of(cell, protocol).to(run.samples)
-    seed = _seed(cell, protocol, "projections")
     results = {
-        **_distances(run.samples, reference, protocol.projections, seed),
+        **measure(cell, run.samples, experiment),
         "clipped": run.clipped_fraction,
         "ancestors": run.unique_ancestors.float().mean().item(),
         "ess": run.ess.float().mean().item(),
     }
-    if not all(map(math.isfinite, results.values())):
-        raise ScoreError(f"the results of a cell must be finite; got {results}. Use more steps, or a smaller clip.")
+    _check_finite(results, [name for name in cell.measured if not _is_ours(metric_of(name, experiment))])
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
     about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
              "arithmetic": run.arithmetic, "strays": run.strays,
@@ -104,25 +113,71 @@ def compute(
     return {key: float(f"{value:.6g}") for key, value in results.items()}, about
 
 
-def _distances(samples: Tensor, reference: Tensor, projections: int, seed: int) -> dict[str, float]:
+def _check_finite(results: Results, foreign: Sequence[str]) -> None:
+    """Raise unless all results are numbers, and say who can mend those that are not."""
+    bad = [name for name, value in results.items() if not math.isfinite(value)]
+    if bad:
+        theirs = set(bad) <= set(foreign)
+        remedy = f"Correct the metric {', '.join(bad)}." if theirs else "Use more steps, or a smaller clip."
+        raise ScoreError(f"the results of a cell must be finite; got {results}. {remedy}")
+
+
+def measure(cell: Cell, samples: Tensor, experiment: Experiment) -> Results:
+    """Return the metrics of a cell's samples."""
+    reference = reference_of(cell, experiment)
+    there = None if reference is None else reference.to(samples)
+    options = Options(_seed(cell, experiment.protocol, "projections"), experiment.protocol.projections)
+    return {name: _measured(name, metric_of(name, experiment), samples, there, options) for name in cell.measured}
+
+
+def metric_of(name: str, experiment: Experiment) -> Metric:
+    """Return a metric by name: the experiment's own, or a registered one."""
+    function = experiment.functions.get(name)
+    return METRICS[name] if function is None else function.load()
+
+
+def _measured(name: str, metric: Metric, samples: Tensor, reference: Tensor | None, options: Options) -> float:
+    """Return what a metric says; it gets copies, so that one which works in place changes nothing for the next."""
+    there = None if reference is None else reference.clone()
     try:
-        return {"sw2": sliced_wasserstein(samples, reference, projections, seed), "mmd2": mmd2(samples, reference)}
-    except ArgumentError as error:
-        raise ScoreError(
-            f"samples must be near enough to be measured; they reach {samples.abs().max().item():.3g} ({error}). "
-            "Use more steps, a smaller learning_rate or clip."
-        ) from error
+        return _number(metric(samples.clone(), there, options))  # type: ignore[arg-type]
+    except (Exception, SystemExit) as error:  # of a user's function
+        if _is_ours(metric) and isinstance(error, ArgumentError):
+            raise ScoreError(
+                f"samples must be near enough to be measured; they reach {samples.abs().max().item():.3g} ({error}). "
+                "Use more steps, a smaller learning_rate or clip."
+            ) from error
+        why = f"{type(error).__name__}: {shorten(str(error), 100)}"
+        raise PolyscoreError(f"a metric must return a number; {name} did not ({why}). Correct the function.") from error
 
 
-def sample(cell: Cell, family: Family, protocol: Protocol, device: str) -> Run:
-    """Run the protocol's sampler on one cell."""
-    q = target_of(cell, family)
+def _is_ours(metric: Metric) -> bool:
+    """Whether samples are to blame for what a metric cannot measure, and not its author."""
+    return str(getattr(metric, "__module__", "")).startswith("polyscore.")
+
+
+def _number(value: Any) -> float:
+    """Return a real number as such, of a tensor or array with one entry too; text and truth are none."""
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        raise TypeError(f"{shorten(value, 60)} is no number")
+    return float(plain)
+
+
+def sample(cell: Cell, family: Family, experiment: Experiment, device: str) -> Run:
+    """Run a cell's sampler."""
+    protocol = experiment.protocol
+    q = composed(family, experiment.exponents(cell.target))
     with warnings.catch_warnings():
-        # Out of distribution, collapse is what the table is about; it is recorded as `ess` and `ancestors`.
+        # Collapse is what a table may be about; it is recorded as `ess` and `ancestors`.
         warnings.simplefilter("ignore", DegeneracyWarning)
-        return sampler_of(cell.particles, protocol).sample(
+        return _sampler(cell, experiment).sample(
             q, protocol.swarms, _seed(cell, protocol, "sample"), device=device, history=True, progress=False
         )
+
+
+def _sampler(cell: Cell, experiment: Experiment) -> Sampler:
+    return experiment.built[cell.sampler] if cell.sampler else sampler_of(cell.particles, experiment.protocol)
 
 
 def sampler_of(particles: int, protocol: Protocol) -> FeynmanKac:
@@ -133,54 +188,30 @@ def sampler_of(particles: int, protocol: Protocol) -> FeynmanKac:
         particles=particles, steps=protocol.steps, clip=protocol.clip, churn=protocol.churn,
         resampling=protocol.resampling, threshold=protocol.threshold, window=None, move=Balanced(), ancestry=False,
         grid=protocol.grid, integrator=protocol.integrator, quadrature=protocol.quadrature, start=protocol.start,
+        kernels=(),
     )  # fmt: skip
 
 
-def target_of(cell: Cell, family: Family) -> Composition:
-    """Return what a cell samples: the base composition, or one condition alone."""
-    return base_composition(family) if cell.target == COMPOSITION else family[cell.target]
-
-
-def reference_of(cell: Cell, protocol: Protocol) -> Tensor:
-    """Return the reference points of a cell, drawn from its own seed.
-
-    An importance reference costs seconds, so the cells of a run share one; where its ESS is low it is drawn again.
-    """
-    method = _method(cell, protocol)
-    if method == "product importance":
-        return _shared_reference(cell.setting, protocol.first_seed + cell.run, protocol.swarms)
-    return _target(cell.setting, cell.target, method).sample(protocol.swarms, _seed(cell, protocol, "reference"))
-
-
-@lru_cache(maxsize=8)
-def _target(name: str, target: str, method: str | None) -> Target:
-    """The exact target of a setting: a grid costs a second, and serves every run."""
-    family = setting(name)
-    return exact(base_composition(family) if target == COMPOSITION else family[target], method)
-
-
-@lru_cache(maxsize=64)
-def _shared_reference(name: str, seed: int, count: int) -> Tensor:
-    source = exact(base_composition(setting(name)), "product importance")
-    for attempt in range(10):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegeneracyWarning)
-            points = source.sample(count, derive(seed, name, "reference", attempt))
-        if source.ess >= _LOW_ESS:
-            break
-    return points
-
-
-def _method(cell: Cell, protocol: Protocol) -> str | None:
-    """The paper's references: closed form for Gaussians, rejection or importance for mixtures."""
-    if protocol.reference == "exact" or not cell.setting.startswith("mixture"):
+def reference_of(cell: Cell, experiment: Experiment) -> Tensor | None:
+    """Return the points that a cell is compared with: a file's, those of the protocol's reference, or None."""
+    if experiment.points is not None:
+        return experiment.points.tensor()
+    if not is_compared(experiment):
         return None
-    if cell.target != COMPOSITION:
-        return "rejection"
-    return "rejection" if cell.setting.endswith("-id") else "product importance"
+    protocol = experiment.protocol
+    return REFERENCES[protocol.reference](Wanted(
+        cell.family, experiment.source, experiment.exponents(cell.target), cell.target != COMPOSITION,
+        protocol.swarms, protocol.first_seed + cell.run, _seed(cell, protocol, "reference"),
+    ))  # fmt: skip
+
+
+def is_compared(experiment: Experiment) -> bool:
+    """Whether any metric of an experiment needs a reference."""
+    return any(needs_reference(metric_of(name, experiment)) for name in experiment.metrics)
 
 
 def _seed(cell: Cell, protocol: Protocol, *purpose: object) -> int:
     """A seed that belongs to one cell and purpose."""
-    place = (cell.setting, cell.models, cell.train_size, cell.particles, cell.target)
-    return derive(protocol.first_seed + cell.run, *place, *purpose)
+    place = (cell.family, cell.models, cell.train_size, cell.particles, cell.target)
+    named = (cell.sampler,) if cell.sampler else ()
+    return derive(protocol.first_seed + cell.run, *place, *named, *purpose)

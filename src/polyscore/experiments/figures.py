@@ -1,115 +1,157 @@
-"""Figures of the report: SW2 against K, the sample grid of a setting, and the paper's Figure 1."""
+"""Figures of a report: a metric against K or by sampler, and the grid of samples of an experiment."""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from polyscore import plots
-from polyscore.algebra import Family, base_composition
-from polyscore.errors import DegeneracyWarning
-from polyscore.experiments import samples
-from polyscore.experiments.cells import ANALYTIC, Cell, Experiment
 from polyscore.experiments.compute import reference_of
-from polyscore.experiments.papers.settings import setting
+from polyscore.experiments.experiment import Column, Experiment, Row
+from polyscore.experiments.formats import heading, stub
 from polyscore.experiments.store import Store
-from polyscore.experiments.tables import SYMBOLS, Entry, Table
+from polyscore.experiments.tables import Entry, ResultTable, symbol, table_of
+from polyscore.experiments.thumbnails import POINTS, points_of
 from polyscore.files.atomic import printable
-from polyscore.samplers import FeynmanKac
-from polyscore.targets import exact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DPI = 84  # twenty pictures in one file: enough for a screen, and below a megabyte together
-FIGURE_ONE = "gaussian-factorized-ood"
-_CONDITIONS, _CORRECTED, _POINTS = ("a1", "a2", "base"), 16, 1500
+DPI = 84  # twenty pictures in one file: enough for a screen, and below a megabyte together
 _COLOURS = (plots.PINK, plots.ORANGE, plots.BLUE, plots.GREEN, "#7a5195", "#8c6d31", "#222222")
 
+Marks = Callable[["Axes", list[Any], str, list[float]], None]
 
-def against_particles(path: Path | str, tables: Sequence[Table]) -> None:
-    """Save SW2 (or another metric) against K, one panel a table: lines are ours, open marks the published values."""
+
+def curves(
+    path: Path | str, tables: Sequence[ResultTable[Any]], title: Callable[[ResultTable[Any]], str] | None = None,
+    marks: Marks | None = None, mark: str = "",
+) -> None:  # fmt: skip
+    """Save a metric against K, or by sampler, one panel a table.
+
+    Args:
+        title: of a table; its own by default.
+        marks: draws more into a column's curve: (axis, entries, colour, places).
+        mark: the legend's word for them.
+    """
     widths = [3.6] * min(2, len(tables))
     rows = -(-len(tables) // len(widths))
-    with plots.Panels(path, widths, 3.1 * rows, rows=rows, dpi=_DPI) as (figure, axes):
+    colours = colours_of(tables)
+    with plots.Panels(path, widths, 3.1 * rows, rows=rows, dpi=DPI) as (figure, axes):
         for axis, table in zip(axes, tables, strict=False):
-            _curves(axis, table)
+            _panel_of(axis, table, colours, marks)
+            axis.set_title(title(table) if title else _wrapped(table.title), parse_math=False)
+            if mark:
+                axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label=mark)
         for axis in axes[len(tables) :]:
             axis.set_visible(False)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=1 + len(widths))
+        shown = (pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True))
+        handles, labels = {label: handle for handle, label in shown}, [*colours, *([mark] if mark else [])]
+        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=1 + len(widths))
 
 
-def _curves(axis: Axes, table: Table) -> None:
+def colours_of(tables: Sequence[ResultTable[Any]]) -> dict[str, str]:
+    """Return one colour for each heading of a figure's tables: a model has the same in every panel."""
+    labels = dict.fromkeys(_label(column, table) for table in tables for column in table.columns)
+    return dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
+
+
+def _label(column: Column, table: ResultTable[Any]) -> str:
+    return printable(heading(column, table))
+
+
+def _wrapped(text: str, width: int = 32) -> str:
+    return textwrap.fill(printable(text), width)
+
+
+def _panel_of(axis: Axes, table: ResultTable[Any], colours: dict[str, str], marks: Marks | None) -> None:
+    places = list(range(1, 1 + len(table.rows))) if table.has_samplers else [float(row) for row in table.rows]
+    for index, column in enumerate(table.columns):
+        entries, shift = [row[index] for row in table.rows.values()], 1 + 0.04 * (index - 1.5)
+        at = [place + shift - 1 if table.has_samplers else place * shift for place in places]
+        label = _label(column, table)
+        _curve(axis, entries, colours[label], label, at, "none" if table.has_samplers else "-")
+        if marks:
+            marks(axis, entries, colours[label], [1.06 * place for place in at])
+    axis.set_xscale("linear" if table.has_samplers else "log")
+    axis.set_xlabel("" if table.has_samplers else "K")
+    if table.has_samplers:
+        axis.set_xlim(0.5, len(places) + 0.5)
+    axis.set_ylabel(printable(symbol(table.metric)), parse_math=False)
+    axis.set_xticks(places, [printable(stub(row, table), 20) for row in table.rows])
+    _scale(axis, [entry.mean for entry in table.entries if entry.mean is not None])
+    axis.minorticks_off()
+
+
+def _scale(axis: Axes, means: list[float]) -> None:
+    """Choose the vertical scale: logarithmic where all means are positive, linear around 0 where they reach it.
+
+    An unbiased estimate of a small distance is negative half of the time: what is negative says how large its noise is.
+    """
     from matplotlib.ticker import LogLocator
 
-    for index, (size, colour) in enumerate(zip(table.columns, itertools.cycle(_COLOURS), strict=False)):
-        column = [row[index] for row in table.rows.values()]
-        label = f"N = {size}" if size else "analytic"
-        _curve(axis, column, colour, label, 1 + 0.04 * (index - 1.5))
-    axis.plot([], [], "D", mfc="none", color="#222222", ms=5, label="published ± std")
-    axis.set(xscale="log", yscale="log", xlabel="K")
-    axis.set_title(textwrap.fill(printable(table.title), 44) + f"\n{table.models} models", parse_math=False)
-    axis.set_ylabel(SYMBOLS[table.metric])
-    axis.set_xticks(list(table.rows), [str(k) for k in table.rows])
-    axis.minorticks_off()
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if not any(means):
+        return
+    if min(means) > 0:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        axis.set_yscale("symlog", linthresh=-min(means) or min(mean for mean in means if mean))
+        axis.axhline(0, color=plots.GREY, lw=0.6)
     axis.yaxis.set_major_formatter("{x:g}")
 
 
-def _curve(axis: Axes, column: list[Entry], colour: str, label: str, shift: float) -> None:
-    """One column of a table, moved sideways by `shift` so that error bars do not hide each other."""
-    done = [entry for entry in column if entry.mean is not None and entry.mean > 0]
+def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: list[float], line: str) -> None:
+    """One column of a table, moved sideways so that error bars do not hide each other; samplers are not joined."""
+    done = [(x, entry) for x, entry in zip(places, column, strict=True) if entry.mean is not None]
     if done:
-        x, y = [e.particles * shift for e in done], [e.mean or 0.0 for e in done]
-        axis.errorbar(x, y, yerr=[e.std or 0.0 for e in done], color=colour, marker="o", ms=3.5, lw=1.3, capsize=2,
-                      label=label)  # fmt: skip
+        x, y = [at for at, _ in done], [entry.mean or 0.0 for _, entry in done]
+        axis.errorbar(x, y, yerr=[entry.std or 0.0 for _, entry in done], color=colour, marker="o", ms=3.5, lw=1.3,
+                      ls=line, capsize=2, label=label)  # fmt: skip
     else:
-        axis.plot([], [], color=colour, label=label)
-    known = [(e.particles * shift * 1.06, *e.published) for e in column if e.published and e.published.mean > 0]
-    for x_at, mean, std in known:
-        axis.errorbar([x_at], [mean], yerr=[std], color=colour, marker="D", mfc="none", ms=5, lw=0.7)
+        axis.plot([], [], color=colour, marker="o", ms=3.5, ls=line, label=label)
 
 
 def sample_grid(path: Path | str, experiment: Experiment, store: Store) -> bool:
-    """Save the grid of samples of run 0, train sizes down and K across, from the store; False where it has none."""
-    sizes, counts = (
-        [*sorted(experiment.train_sizes), *([0] if experiment.analytic else [])],
-        sorted(experiment.particles),
-    )
-    points = {(size, k): _thumbnail(experiment, store, size, k) for size in sizes for k in counts}
-    if not any(value is not None for value in points.values()):
+    """Save the grid of samples of run 0, models down and samplers across, from the store; False where it has none.
+
+    Of one dimension a histogram, of several the first two coordinates.
+    """
+    places = list(itertools.product(experiment.columns, experiment.rows))
+    points = {(column, row): _thumbnail(experiment, store, column, row) for column, row in places}
+    if all(value is None for value in points.values()):
         return False
-    example = Cell(experiment.setting, ANALYTIC, 0, 0, 1)
-    target = reference_of(example, experiment.protocol)[: samples.POINTS]
-    _grid(path, points, target, sizes, counts)
+    example = experiment.cell(experiment.rows[0], experiment.columns[-1], 0)
+    target = reference_of(example, experiment)
+    _grid(path, points, None if target is None else target[:POINTS].flatten(1)[:, :2], experiment, store)
     return True
 
 
-def _thumbnail(experiment: Experiment, store: Store, size: int, particles: int) -> Tensor | None:
-    kind = experiment.models if size else ANALYTIC
-    return samples.load(store, Cell(experiment.setting, kind, size, 0, particles), experiment.protocol)
+def _thumbnail(experiment: Experiment, store: Store, column: Column, row: Row) -> Tensor | None:
+    cell = experiment.cell(row, column, 0)
+    return points_of(store, cell, experiment.protocol_of(cell))
 
 
 def _grid(
-    path: Path | str, points: dict[tuple[int, int], Tensor | None], target: Tensor, sizes: list[int], counts: list[int]
-) -> None:
-    reach = 1.3 * plots.reach_of(target)
-    columns = len(counts) + 1
-    with plots.Panels(path, [1.7] * columns, 1.8 * len(sizes), rows=len(sizes), dpi=_DPI) as (_, axes):
-        for i, size in enumerate(sizes):
-            row = axes[i * columns : (i + 1) * columns]
-            for axis, k in zip(row, counts, strict=False):
-                _panel(axis, points[size, k], plots.BLUE, reach, f"K = {k}" if i == 0 else "")
-            _panel(row[-1], target, plots.GREEN, reach, "exact" if i == 0 else "")
-            row[0].set_ylabel(f"N = {size}" if size else "analytic")
+    path: Path | str, points: dict[tuple[Column, Row], Tensor | None], target: Tensor | None, experiment: Experiment,
+    store: Store,
+) -> None:  # fmt: skip
+    shown = target if target is not None else next(value for value in points.values() if value is not None)
+    reach, table = 1.3 * plots.reach_of(shown), table_of(experiment, store, experiment.metrics[0])
+    across, down, known = len(table.rows) + 1, len(table.columns), "reference" if experiment.points else "exact"
+    with plots.Panels(path, [1.7] * across, 1.8 * down, rows=down, dpi=DPI) as (_, axes):
+        for i, column in enumerate(table.columns):
+            panels = axes[i * across : (i + 1) * across]
+            for axis, row in zip(panels, table.rows, strict=False):
+                title = f"K = {row}" if isinstance(row, int) else _wrapped(row[:45], 15)
+                _panel(axis, points[column, row], plots.BLUE, reach, title if i == 0 else "")
+            _panel(panels[-1], target, plots.GREEN, reach, known if i == 0 else "")
+            panels[0].set_ylabel(_wrapped(heading(column, table)[:60], 20), parse_math=False)
 
 
 def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: str) -> None:
@@ -117,73 +159,7 @@ def _panel(axis: Axes, values: Tensor | None, colour: str, reach: float, title: 
         axis.text(0.5, 0.5, "–", transform=axis.transAxes, ha="center", va="center")
     else:
         plots.scatter_panel(axis, values, colour, reach)
-    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", title=title, xlim=(-reach, reach), ylim=(-reach, reach))
-    axis.set_aspect("equal")
-
-
-class Row(NamedTuple):
-    """One row of Figure 1: points of the three conditions, of both compositions, and where they come from."""
-
-    label: str
-    origin: str
-    sources: list[Tensor]
-    composed: list[Tensor]
-
-
-def figure_one(path: Path | str, learned: Row | None = None, steps: int = 200) -> None:
-    """Save the paper's Figure 1: individual distributions and their composition, analytic and learned."""
-    rows = [_analytic_row(steps), *([learned] if learned else [])]
-    exactly = exact(base_composition(setting(FIGURE_ONE))).sample(_POINTS, 1)
-    reach = 1.05 * plots.reach_of(torch.cat([*rows[0].sources, exactly]))
-    level = torch.quantile(exactly.norm(dim=-1), 0.95).item()
-    count = min(len(points) for row in rows for points in (*row.sources, *row.composed))  # equal: densities compare
-    titles = ["individual", "naive (K = 1)", f"Feynman–Kac (K = {_CORRECTED})", "exact composition"]
-    with plots.Panels(path, [2.7] * 4, 2.8 * len(rows), rows=len(rows), dpi=_DPI) as (_, axes):
-        for i, row in enumerate(rows):
-            panels = axes[4 * i : 4 * i + 4]
-            colours = (plots.BLUE, plots.ORANGE, plots.GREY)
-            for source, colour, points in zip(("$a_1$", "$a_2$", "base"), colours, row.sources, strict=True):
-                plots.scatter_panel(panels[0], points[:count], colour, reach)
-                panels[0].scatter([], [], color=colour, s=14, label=source)
-            panels[0].legend(loc="upper right", handletextpad=0.1, borderaxespad=0.1)
-            shown = zip(panels[1:], (*row.composed, exactly), (plots.PINK, plots.BLUE, plots.GREEN), strict=True)
-            for axis, points, colour in shown:
-                plots.scatter_panel(axis, points[:count], colour, reach)
-                plots.circle(axis, level)
-            for axis, title in zip(panels, titles, strict=True):
-                axis.set(xlabel="", ylabel="", title=title if i == 0 else "")
-            panels[0].set_ylabel(row.label)
-
-
-def _analytic_row(steps: int) -> Row:
-    family = setting(FIGURE_ONE)
-    sources = [family[name].distribution(name).sample(_POINTS, 1) for name in _CONDITIONS]
-    return Row("analytic", "analytic scores", sources, _composed(family, steps))
-
-
-def sampled_row(family: Family, steps: int = 200) -> Row:
-    """Return the learned row, sampled now from `family`."""
-    sampler = FeynmanKac.published(1, steps)
-    sources = [sampler.sample(family[name], _POINTS, 1).samples.cpu() for name in _CONDITIONS]
-    return Row("learned", "learned scores", sources, _composed(family, steps))
-
-
-def stored_row(experiments: Sequence[Experiment], store: Store) -> Row | None:
-    """Return the learned row from the samples that a store keeps of run 0, or None where it lacks one."""
-    for e in experiments:
-        if e.setting != FIGURE_ONE or e.models != "conditional" or not e.train_sizes:
-            continue
-        size = max(e.train_sizes)
-        cells = [Cell(e.setting, e.models, size, 0, 1, name) for name in _CONDITIONS]
-        cells += [Cell(e.setting, e.models, size, 0, k) for k in (1, _CORRECTED)]
-        points = [found for cell in cells if (found := samples.load(store, cell, e.protocol)) is not None]
-        if len(points) == len(cells):
-            return Row(f"learned, N = {size}", f"run 0 learned from {size} points each", points[:3], points[3:])
-    return None
-
-
-def _composed(family: Family, steps: int) -> list[Tensor]:
-    q = base_composition(family)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegeneracyWarning)
-        return [FeynmanKac.published(k, steps).sample(q, _POINTS, 1).samples.cpu() for k in (1, _CORRECTED)]
+    axis.set(xticks=[], yticks=[], xlabel="", ylabel="", xlim=(-reach, reach))
+    axis.set_title(title, parse_math=False)
+    if values is None or values.shape[1] == 2:
+        axis.set(ylim=(-reach, reach), aspect="equal")

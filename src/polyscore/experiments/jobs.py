@@ -15,18 +15,21 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import DegeneracyWarning, PolyscoreWarning
-from polyscore.experiments import samples
-from polyscore.experiments.cells import Cell, Experiment, Protocol, digest
-from polyscore.experiments.engines import Engine
+from polyscore.errors import PolyscoreWarning
+from polyscore.experiments import thumbnails
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.experiment import Experiment
+from polyscore.experiments.functions import Module
+from polyscore.experiments.lock import HeldError, StoreError
 from polyscore.experiments.records import Record
-from polyscore.experiments.runner import MOST_NETWORKS, Batch, Event, Listener, Outcome, Worker, batches, missing_cells
-from polyscore.experiments.store import HeldError, Store, StoreError
+from polyscore.experiments.store import Store
+from polyscore.experiments.worker import Batch, Worker
+from polyscore.notices import warn
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,16 @@ class Job:
     Attributes:
         folder: of the worker's own store; made where the worker runs.
         until: wall-clock time at which to stop.
+        imports: modules of the driver's user that register what the experiment names.
     """
 
     cells: list[Cell]
-    protocol: Protocol
+    experiment: Experiment
     folder: str
     device: str | None = None
     until: float | None = None
     save_samples: bool = False
+    imports: tuple[Module, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,16 @@ class Parcel:
 
 def work(job: Job) -> Parcel:
     """Compute a job's missing cells into its own store and hand all of it back."""
+    for module in job.imports:
+        module.load()
     store, shared = _own(Path(job.folder))
     seconds = None if job.until is None else job.until - time.time()
     with store.writing(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", PolyscoreWarning)
-        missing = store.missing(job.cells, job.protocol)
+        missing = store.missing(job.cells, job.experiment.key)
         if missing:
-            Worker(store, job.device, seconds, job.save_samples, None, len(missing)).compute(
-                Batch(missing, job.protocol)
-            )
+            worker = Worker(store, job.device, seconds, job.save_samples, None, len(missing))
+            worker.compute(Batch(missing, job.experiment))
     ours = dict.fromkeys(str(w.message) for w in told if issubclass(w.category, PolyscoreWarning))
     for other in (w for w in told if not issubclass(w.category, PolyscoreWarning)):
         warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
@@ -115,7 +121,7 @@ def _belongs_to_us(place: Path, forbidden: int) -> bool:
 def pack(store: Store) -> Parcel:
     """Return all of a store's content as a parcel."""
     lines = [record.line() for record in store.records.values()]
-    return Parcel(str(store.path), lines, store.protocols(), samples.pack(store))
+    return Parcel(str(store.path), lines, store.protocols(), thumbnails.pack(store))
 
 
 def unpack(parcel: Parcel, store: Store) -> int:
@@ -125,49 +131,11 @@ def unpack(parcel: Parcel, store: Store) -> int:
         with contextlib.suppress(ValueError):
             records.append(Record.parse(line))
     if len(records) < len(parcel.records):
-        _warn(f"every record of a worker must be whole; {len(parcel.records) - len(records)} were not and are passed "
-              "over. Their cells are computed again at the next start.")  # fmt: skip
+        warn(f"every record of a worker must be whole; {len(parcel.records) - len(records)} were not and are passed "
+             "over. Their cells are computed again at the next start.")  # fmt: skip
     new = store.add_records(records, parcel.protocols)
-    samples.unpack(store, parcel.samples)
+    thumbnails.unpack(store, parcel.samples)
     return new
-
-
-def run_jobs(
-    experiments: Sequence[Experiment],
-    store: Store,
-    engine: Engine,
-    *,
-    device: str | None = None,
-    seconds: float | None = None,
-    save_samples: bool = False,
-    networks: int = MOST_NETWORKS,
-    listener: Listener | None = None,
-    task: Callable[[Job], Parcel] = work,
-) -> Outcome:
-    """Compute the missing cells of `experiments` on an engine; `runner.run` for one process does the same.
-
-    Args:
-        networks: trained together in one job; fewer make more jobs.
-        task: what a worker does with a job.
-    """
-    started, tell = time.monotonic(), listener or (lambda event: None)
-    until = None if seconds is None else time.time() + seconds
-    with store.writing():
-        computed = adopt(store)
-        total = missing_cells(experiments, store) + computed
-        folder = store.subfolder("workers")
-        jobs = [_job(batch, folder, device, until, save_samples) for batch in batches(experiments, store, networks)]
-        ours = {job.folder for job in jobs}
-        for parcel in engine.map(task, jobs) if jobs else ():
-            computed += unpack(parcel, store)
-            if parcel.folder in ours:
-                shutil.rmtree(parcel.folder, ignore_errors=True)
-            for text in parcel.warnings:  # a worker's own output goes to logs that nobody reads
-                warnings.warn(text, DegeneracyWarning, stacklevel=2)
-            tell(Event(f"{len(jobs)} jobs", computed, total))
-        with contextlib.suppress(OSError):  # not empty: what could not be taken over stays
-            folder.rmdir()
-    return Outcome(computed, missing_cells(experiments, store), time.monotonic() - started)
 
 
 def adopt(store: Store) -> int:
@@ -175,7 +143,15 @@ def adopt(store: Store) -> int:
     for folder in store.folders("workers"):
         if all(entry.name.startswith(".") for entry in folder.iterdir()):  # killed before its first record
             shutil.rmtree(folder, ignore_errors=True)
-    return sum(_adopt(left, store) for left in left_behind(store))
+    new = sum(_adopt(left, store) for left in left_behind(store))
+    leave(store)
+    return new
+
+
+def leave(store: Store) -> None:
+    """Remove the workers' folder where it is empty; what could not be taken over stays."""
+    with contextlib.suppress(OSError):
+        (store.path / "workers").rmdir()
 
 
 def left_behind(store: Store) -> list[Store]:
@@ -209,15 +185,4 @@ def _passing_over(folder: Path) -> Iterator[None]:
     except HeldError:
         raise
     except StoreError as error:
-        _warn(f"a worker's folder must be a whole store; {folder} is not, and stays as it is: {error}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DegeneracyWarning, stacklevel=4)
-
-
-def _job(batch: Batch, folder: Path, device: str | None, until: float | None, save_samples: bool) -> Job:
-    name = digest([cell.key(batch.protocol) for cell in batch.cells])
-    while (folder / name / "store.json").exists():  # of a damaged one that could not be taken over
-        name += "-next"
-    return Job(batch.cells, batch.protocol, str((folder / name).resolve()), device, until, save_samples)
+        warn(f"a worker's folder must be a whole store; {folder} is not, and stays as it is: {error}")

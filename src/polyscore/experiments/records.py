@@ -12,31 +12,25 @@ import dataclasses
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
 
-from polyscore.experiments.cells import Cell, digest
+from polyscore.experiments.cells import Cell, is_name
+from polyscore.experiments.protocol import digest
+from polyscore.files.regular import open_regular
 
 LONGEST = 1 << 20  # bytes of a line; a record has some 500
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _LARGEST = 1e100  # of a result; its square still is a number
 _MOST = 10**15  # of a count
-_NEEDED = ("sw2", "mmd2")
 _NUMBERS, _TEXTS = ("seconds", "train_seconds"), ("version", "torch", "device", "arithmetic")
 
 
-def is_name(text: object) -> bool:
-    """Whether a text can stand in a file name of a store: it can neither leave its folder nor hide."""
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
-
-
 def is_key(text: object) -> bool:
-    """Whether a text is a hash as `cells.digest` makes them."""
+    """Whether a text is a hash as `protocol.digest` makes them."""
     return isinstance(text, str) and _KEY.fullmatch(text) is not None
 
 
@@ -45,7 +39,7 @@ class Record:
     """A result with its origin.
 
     Attributes:
-        results: numbers by name: sw2, mmd2 and diagnostics.
+        results: numbers by name: the cell's metrics and diagnostics.
         about: where and how: version, device, torch, seconds.
     """
 
@@ -57,7 +51,8 @@ class Record:
 
     def line(self) -> str:
         """Return the record as one line with its checksum."""
-        body = {**dataclasses.asdict(self), "cell": list(dataclasses.astuple(self.cell))}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        body = {**fields, "cell": self.cell.place()}
         return sealed("record", body)
 
     @classmethod
@@ -68,7 +63,7 @@ class Record:
             body = outer["record"]
             if digest(body) != outer["sum"]:
                 raise ValueError("checksum")
-            record = cls(**{**body, "cell": Cell(*body["cell"]), **_shared(body)})
+            record = cls(**{**body, "cell": Cell.of_place(body["cell"]), **_shared(body)})
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a record: {error!r:.100}") from error
         record.check()
@@ -77,15 +72,16 @@ class Record:
     def check(self) -> None:
         """Raise `ValueError` unless this can be a result of its cell under its protocol."""
         cell = self.cell
-        if not (is_name(cell.setting) and is_name(cell.models) and is_name(cell.target)):
-            raise ValueError(f"names {cell.setting!r:.50}, {cell.models!r:.50}, {cell.target!r:.50}")
+        names = [cell.family, cell.models, cell.target, *cell.metrics, *([cell.sampler] if cell.sampler != "" else [])]
+        if not all(map(is_name, names)):
+            raise ValueError(f"names {names!r:.150}")
         if not all(type(count) is int and 0 <= count <= _MOST for count in (cell.train_size, cell.run, cell.particles)):
             raise ValueError("counts")
         if not is_key(self.protocol) or self.key != cell.key_under(self.protocol):
             raise ValueError("the key of another cell")
         if not isinstance(self.results, dict) or not all(map(_is_number, self.results.values())):
             raise ValueError("results that are not numbers")
-        if not all(name in self.results for name in _NEEDED):
+        if not all(name in self.results for name in cell.measured):
             raise ValueError("results that are missing")
         _check_about(self.about)
 
@@ -120,12 +116,8 @@ def sealed(name: str, body: dict[str, Any]) -> str:
 
 
 def open_own(file: Path | str, flags: int) -> int:
-    """Open a regular file and follow no link: an `opener` for `open`. A pipe or device is an `OSError`, no wait."""
-    handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "no regular file")
-    return handle
+    """Open a regular file as `open_regular` does, and follow no link."""
+    return open_regular(file, flags | os.O_NOFOLLOW)
 
 
 def read_lines(file: Path) -> Iterator[bytes]:

@@ -1,237 +1,219 @@
-"""Experiments as YAML: everything that changes a result, checked; the defaults are the paper's.
+"""Experiments as YAML: everything that changes a result, checked before anything is computed.
 
-protocol: {clip: null}                      # shared by the experiments below; optional
+families: {mine: family.yaml, other: my_module:make_family}
+samplers: {naive: {kind: denoise, steps: 100}, corrected: {kind: feynman-kac, particles: 16}}
+protocol: {swarms: 2000}                    # shared by the experiments below; optional
 experiments:
-  no-clip: {setting: mixture-ood, models: conditional, runs: 10}
+  mine: {family: mine, expression: "a * b / control", samplers: [naive, corrected], models: [analytic, conditional]}
+
+Files are named relative to the spec. `module:function` is code that runs: only a spec of one's own may name it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-
-from polyscore.errors import ArgumentError, PolyscoreError, cut, nearest, shorten
-from polyscore.experiments.cells import ANALYTIC, Experiment, Protocol
-from polyscore.experiments.papers.settings import setting
-from polyscore.files import yaml_file as yaml_files
+from polyscore.errors import PolyscoreError, cut, nearest, require, shorten
+from polyscore.experiments.cells import ANALYTIC
+from polyscore.experiments.checks import check_size
+from polyscore.experiments.entries import (
+    TITLE,
+    SpecError,
+    about,
+    check_name,
+    listed_names,
+    metrics_of,
+    networks_of,
+    protocol_of,
+    unknown,
+)
+from polyscore.experiments.experiment import Experiment
+from polyscore.experiments.protocol import Protocol
+from polyscore.experiments.references import read_points
+from polyscore.experiments.sources import Source, beside, find_source
+from polyscore.files import yaml_file
 from polyscore.files.yaml_file import YamlError
-from polyscore.limits import require_memory
+from polyscore.samplers import build_sampler, describe
+
+_TOP = ("families", "samplers", "protocol", "experiments")
+_KEYS = ("family", "expression", "models", "train_sizes", "particles", "samplers", "runs", "metrics",
+         "conditions_alone", "reference", "protocol")  # fmt: skip
 
 
-def _no_truth(value: Any) -> Any:
-    """YAML's yes and no are not the numbers 1 and 0."""
-    if isinstance(value, bool):
-        raise ValueError("be a number")
-    return value
+@dataclass(frozen=True)
+class Ground:
+    """What a spec stands on: families that it need not bring along, and what it may leave out.
 
-
-Number = BeforeValidator(_no_truth)
-Count = Annotated[int, Field(ge=1), Number]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
-_LONGEST = 100  # it becomes part of file names
-_OF_OURS = ("grid", "integrator", "quadrature", "start", "resampling", "threshold")  # fields with `corrected` alone
-_TOP = ("protocol", "experiments")
-
-
-class SpecError(PolyscoreError):
-    """A spec with an unknown key or a value outside its domain."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            for key in value:
-                if key not in cls.model_fields:
-                    raise SpecError(_unknown("a key of " + cls.__name__.removesuffix("Spec").lower(), key, cls))
-        return value
-
-
-class ProtocolSpec(_Model):
-    """`cells.Protocol`, with the domain of every field."""
-
-    swarms: Annotated[int, Field(ge=2), Number] = Protocol.swarms
-    steps: Annotated[int, Field(ge=1, le=1_000_000), Number] = Protocol.steps
-    clip: Annotated[float, Field(gt=0, allow_inf_nan=False), Number] | None = Protocol.clip
-    corrected: bool = Protocol.corrected
-    churn: Annotated[float, Field(ge=0, le=100), Number] = Protocol.churn
-    reference: Literal["paper", "exact"] = "paper"
-    projections: Count = Protocol.projections
-    precision: Literal["auto", "table", "fp16", "tf32", "float32"] = "auto"
-    train_steps: Annotated[int, Field(ge=1, le=100_000_000), Number] = Protocol.train_steps
-    batch: Annotated[int, Field(ge=3), Number] = Protocol.batch
-    learning_rate: Annotated[float, Field(gt=0, le=1), Number] = Protocol.learning_rate
-    width: Count = Protocol.width
-    depth: Count = Protocol.depth
-    first_seed: Annotated[int, Field(ge=0, lt=2**63), Number] = Protocol.first_seed
-    grid: Literal["equal", "snr"] = "equal"
-    integrator: Literal["euler", "frozen", "multistep"] = "euler"
-    quadrature: Literal["trapezoid", "noise", "right"] = "trapezoid"
-    start: Literal["noise", "matched"] = "noise"
-    resampling: Literal["systematic", "stratified", "multinomial", "residual"] = "systematic"
-    threshold: Annotated[float, Field(ge=0, le=1), Number] = Protocol.threshold
-    activation: Literal["silu", "gelu", "relu", "tanh"] = "silu"
-    standardise: bool = Protocol.standardise
-    ema: Annotated[float, Field(gt=0, lt=1), Number] | None = Protocol.ema
-
-    @model_validator(mode="after")
-    def _published_is_an_sde(self) -> ProtocolSpec:
-        if not self.corrected and self.churn != 1:
-            raise SpecError(
-                f"churn must be 1 for the paper's sampler, which is the SDE; got {self.churn}. Set corrected: true."
-            )
-        for name in _OF_OURS:
-            if not self.corrected and getattr(self, name) != getattr(Protocol, name):
-                raise SpecError(
-                    f"{name} must be left out for the paper's sampler; got {getattr(self, name)}. Set corrected: true."
-                )
-        return self
-
-
-class ExperimentSpec(_Model):
-    """`cells.Experiment`, with the domain of every field."""
-
-    setting: str
-    models: Literal["analytic", "conditional", "separate"] = "conditional"
-    train_sizes: list[Annotated[int, Field(ge=2), Number]] = list(Experiment.train_sizes)
-    particles: Annotated[list[Count], Field(min_length=1)] = list(Experiment.particles)
-    runs: Count = Experiment.runs
-    analytic: bool = Experiment.analytic
-    conditions_alone: bool = Experiment.conditions_alone
-    protocol: ProtocolSpec = ProtocolSpec()
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> ExperimentSpec:
-        setting(self.setting)
-        if self.models == ANALYTIC and "train_sizes" in self.model_fields_set and self.train_sizes:
-            raise SpecError(f"train_sizes must be empty for analytic models; got {self.train_sizes}. Leave it out.")
-        if not self.analytic and (self.models == ANALYTIC or not self.train_sizes):
-            raise SpecError("an experiment must have a column; got none. Set analytic: true, or train_sizes.")
-        for name, values in (("train_sizes", self.train_sizes), ("particles", self.particles)):
-            if len(set(values)) < len(values):
-                raise SpecError(f"{name} must not repeat a number; got {values}. Drop one of them.")
-        return self
-
-
-def parse_experiment(description: Any) -> Experiment:
-    """Return the experiment of a mapping as YAML gives it; `SpecError` says what is wrong with it."""
-    try:
-        found = ExperimentSpec.model_validate(description).model_dump()
-        experiment = Experiment.from_dict({**found, "train_sizes": ()} if found["models"] == ANALYTIC else found)
-        check_size(experiment)
-        return experiment
-    except ValidationError as error:
-        raise SpecError(_first(error)) from error
-    except ArgumentError as error:
-        raise SpecError(str(error)) from error
-
-
-def check_size(experiment: Experiment) -> None:
-    """Refuse an experiment that no machine of this memory could hold or no patience see the end of.
-
-    Memory is estimated from below, in float32: what one swarm, the samples, the training data, a network with its
-    gradient and Adam's two moments, and one batch of activations take.
+    Attributes:
+        protocol: what a protocol leaves out.
+        experiment: what an experiment leaves out.
+        translate: an entry in other words, as this reader's.
+        example: of an experiment, for messages.
     """
-    next(experiment.cells(), None)
-    p, most = experiment.protocol, max(experiment.particles)
-    size, name = max(experiment.train_sizes, default=0), experiment.name
-    needed = {
-        f"a swarm of K = {most} particles": 64 * most,
-        f"{p.swarms} swarms": 64 * p.swarms,
-        f"{p.projections} projections": 64 * p.projections,
-        f"{size} training points a condition": 24 * size,
-        f"a network of width {p.width} and depth {p.depth}": 16 * p.depth * p.width**2 if size else 0,
-        f"a batch of {p.batch} through width {p.width} and depth {p.depth}": 4
-        * p.batch
-        * p.width
-        * p.depth
-        * bool(size),
-    }
-    for what, amount in needed.items():
-        require_memory(amount, f"{name}: {cut(what)}", "Lower it.")
+
+    families: Mapping[str, Source] = field(default_factory=dict)
+    protocol: Protocol = field(default_factory=Protocol)
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    translate: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    example: str = "{family: mine, expression: a * b / control}"
 
 
-def parse_spec(text: str, source: str = "a spec") -> dict[str, Experiment]:
-    """Return the experiments of a spec file's text by name; a shared `protocol` fills what an experiment leaves out."""
-    try:
-        content = yaml_files.parse(text)
-    except YamlError as error:
-        raise SpecError(f"{source}: {error}") from error
-    for key in content if isinstance(content, Mapping) else ():
-        if key not in _TOP:
-            remedy = nearest(key, _TOP) or " Move it below one of them."
-            raise SpecError(f"a key of {source} must be protocol or experiments; got {shorten(key)}.{remedy}")
-    if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
-        raise SpecError(
-            f"{source} must hold `experiments:`, a mapping from name to experiment; got {shorten(content, 80)}. "
-            "Write experiments: {my-name: {setting: mixture-ood}}."
-        )
-    for name in content["experiments"]:
-        if not _NAME.fullmatch(name) or len(name) > _LONGEST:
-            rule = f"be of a-z, A-Z, 0-9, blanks and . _ - + = & %, at most {_LONGEST} characters long"
-            raise SpecError(f"the name of an experiment of {source} must {rule}; got {shorten(name)}. Choose another.")
-    found = {name: _one(name, entry, content, source) for name, entry in content["experiments"].items()}
-    return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
+@dataclass(frozen=True)
+class _Shelf:
+    """What the experiments of one spec may name."""
+
+    folder: Path
+    families: dict[str, Source]
+    samplers: dict[str, Any]
+    shared: Mapping[str, Any]
+    ground: Ground
 
 
-def _one(name: Any, entry: Any, content: Mapping[str, Any], source: str) -> Experiment:
-    if not isinstance(entry, Mapping):
-        raise SpecError(
-            f"experiment {shorten(name)} of {source} must be a mapping; got {shorten(entry, 80)}. "
-            "Write {setting: mixture-ood}."
-        )
-    shared, own = content.get("protocol") or {}, entry.get("protocol") or {}
-    if not isinstance(shared, Mapping) or not isinstance(own, Mapping):
-        raise SpecError(
-            f"a protocol of {source} must be a mapping; got {shorten(own or shared, 80)}. Write {{clip: null}}."
-        )
-    try:
-        return parse_experiment({**entry, "protocol": {**shared, **own}})
-    except PolyscoreError as error:
-        raise SpecError(f"{source}, experiment {name}: {error}") from error
-
-
-def load_spec(path: str | Path) -> dict[str, Experiment]:
+def load_spec(path: str | Path, ground: Ground | None = None) -> dict[str, Experiment]:
     """Return the experiments of a YAML file by name."""
     try:
-        text = yaml_files.read_text(path)
+        text = yaml_file.read_text(path)
     except YamlError as error:
         raise SpecError(
             f"a spec must be a readable YAML file; got {shorten(str(path))} ({error}). Check the path."
         ) from error
-    return parse_spec(text, cut(str(path)))
+    return parse_spec(text, cut(str(path)), Path(path).parent, ground)
 
 
-def dump_spec(experiments: Mapping[str, Experiment]) -> str:
-    """Return the YAML of experiments, with every default written out."""
-    plain = {name: {key: v for key, v in e.to_dict().items() if key != "label"} for name, e in experiments.items()}
-    entries = {name: ExperimentSpec.model_validate(described).model_dump() for name, described in plain.items()}
-    return yaml.safe_dump({"experiments": entries}, sort_keys=False)
+def parse_spec(
+    text: str, source: str = "a spec", folder: Path | None = None, ground: Ground | None = None
+) -> dict[str, Experiment]:
+    """Return the experiments of a spec file's text by name; a shared `protocol` fills what an experiment leaves out."""
+    ground = ground or Ground()
+    try:
+        content = yaml_file.parse(text)
+    except YamlError as error:
+        raise SpecError(f"{source}: {error}") from error
+    _check_top(content, source, ground)
+    try:
+        shelf = _shelf(content, folder or Path("."), ground)
+        for name in content["experiments"]:
+            check_name(name, TITLE, "an experiment")
+    except PolyscoreError as error:
+        raise SpecError(f"{source}: {error}") from error
+    found = {name: _one(name, entry, shelf, source) for name, entry in content["experiments"].items()}
+    return {name: e if e.name == name else dataclasses.replace(e, label=name) for name, e in found.items()}
 
 
-def _unknown(subject: str, key: object, model: type[BaseModel]) -> str:
-    fields = list(model.model_fields)
-    return f"{subject} must be one of {', '.join(fields)}; got {shorten(key)}.{nearest(key, fields)}"
+def _check_top(content: Any, source: str, ground: Ground) -> None:
+    for key in content if isinstance(content, Mapping) else ():
+        if key not in _TOP:
+            remedy = nearest(key, _TOP) or " Move it below one of them."
+            raise SpecError(f"a key of {source} must be one of {', '.join(_TOP)}; got {shorten(key)}.{remedy}")
+    if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
+        raise SpecError(
+            f"{source} must hold `experiments:`, a mapping from name to experiment; got {shorten(content, 80)}. "
+            f"Write experiments: {{my-name: {ground.example}}}."
+        )
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint in the house's sentence; our own errors pass through as they are."""
-    found = error.errors()[0]
-    cause = found.get("ctx", {}).get("error")
-    if isinstance(cause, PolyscoreError):
-        return str(cause)
-    where = ".".join(map(str, found["loc"])) or "a spec"
-    rule = found["msg"].removeprefix("Input should ").removeprefix("Value error, ")
-    if found["type"] == "missing":
-        return f"{where} must be given; got nothing. `polyscore paper list --json` shows valid ones."
-    rule = "hold at least one number" if found["type"] == "too_short" else rule
-    return f"{where} must {rule}; got {shorten(found['input'], 80)}. `polyscore paper list --json` shows valid ones."
+def _section(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = content.get(name) or {}
+    require(isinstance(found, Mapping), f"`{name}`", "be a mapping from name to value", shorten(found, 80),
+            f"Write {name}: {{name: value}}.")  # fmt: skip
+    return dict(found)
+
+
+def _shelf(content: Mapping[str, Any], folder: Path, ground: Ground) -> _Shelf:
+    families, samplers = _section(content, "families"), _section(content, "samplers")
+    for name in families:
+        check_name(name, None, "a family")
+        require(name not in ground.families, "a family", "have a name of its own", name, "Choose another.")
+    for name in samplers:
+        check_name(name, None, "a sampler")
+    found = {name: about(f"family {name}", find_source, text, folder) for name, text in families.items()}
+    built = {name: about(f"sampler {name}", _sampler, given) for name, given in samplers.items()}
+    return _Shelf(folder, {**ground.families, **found}, built, _section(content, "protocol"), ground)
+
+
+def _sampler(given: Any) -> Any:
+    """A sampler's entry, once it has been built from it and described."""
+    require(isinstance(given, (Mapping, str)), "a sampler", "be a kind, or a mapping with one", shorten(given, 80),
+            "Write {kind: denoise, steps: 100}.")  # fmt: skip
+    describe(build_sampler(given))
+    return given
+
+
+def _one(name: str, entry: Any, shelf: _Shelf, source: str) -> Experiment:
+    if not isinstance(entry, Mapping):
+        raise SpecError(
+            f"experiment {shorten(name)} of {source} must be a mapping; got {shorten(entry, 80)}. "
+            f"Write {shelf.ground.example}."
+        )
+    try:
+        return parse_experiment(entry, shelf)
+    except PolyscoreError as error:
+        raise SpecError(f"{source}, experiment {name}: {error}") from error
+
+
+def parse_experiment(entry: Mapping[str, Any], shelf: _Shelf | None = None, ground: Ground | None = None) -> Experiment:
+    """Return the experiment of a mapping as YAML gives it; `SpecError` says what is wrong with it."""
+    shelf = shelf or _shelf({}, Path("."), ground or Ground())
+    try:
+        experiment = _experiment(shelf.ground.translate(entry), shelf)
+        experiment.exponents()
+        check_size(experiment)
+        return experiment
+    except SpecError:
+        raise
+    except PolyscoreError as error:
+        raise SpecError(str(error)) from error
+
+
+def _experiment(entry: Mapping[str, Any], shelf: _Shelf) -> Experiment:
+    for key in entry:
+        near = nearest(key, _KEYS) or " Leave it out."
+        if key not in _KEYS:
+            raise SpecError(f"a key of an experiment must be one of {', '.join(_KEYS)}; got {shorten(key)}.{near}")
+    given = {**shelf.ground.experiment, **entry}
+    family = given.get("family")
+    remedy = f"Write family: one of {listed_names(shelf.families)}."
+    require(family is not None, "family", "be given", "nothing", remedy)
+    if not isinstance(family, str) or family not in shelf.families:
+        raise SpecError(unknown("a family", family, shelf.families))
+    networks = networks_of(given.get("models", (ANALYTIC,)))
+    functions = metrics_of(given.get("metrics", ()), shelf.folder)
+    fields = {name: value for name, value in given.items() if name in Experiment.names()}
+    fields |= {"samplers": _samplers(given, entry, shelf), "models": tuple(networks), "source": shelf.families[family]}
+    fields |= {"protocol": protocol_of({**shelf.shared, **_section(entry, "protocol")}, shelf.ground.protocol)}
+    if "samplers" in entry and "particles" not in entry:
+        fields["particles"] = ()
+    if functions:
+        fields["metrics"] = tuple(functions)
+    if "reference" in given:
+        fields["points"] = read_points(beside(shelf.folder, str(given["reference"]), "a reference's file"))
+    experiment = Experiment(
+        **fields,
+        functions={name: function for name, function in functions.items() if function},
+        networks={name: options for name, options in networks.items() if options},
+    )
+    _check_table(experiment, entry)
+    return experiment
+
+
+def _check_table(experiment: Experiment, entry: Mapping[str, Any]) -> None:
+    if not experiment.learned:
+        require(not entry.get("train_sizes"), "train_sizes", "be empty for analytic models",
+                shorten(entry.get("train_sizes")), "Leave it out.")  # fmt: skip
+    require(experiment.columns, "an experiment", "have a column", "none", "Add analytic to its models, or train_sizes.")
+    require(experiment.rows, "an experiment", "have a row", "none", "Add particles, or samplers.")
+
+
+def _samplers(given: Mapping[str, Any], entry: Mapping[str, Any], shelf: _Shelf) -> dict[str, Any]:
+    names = given.get("samplers", ())
+    require(isinstance(names, (list, tuple)), "samplers", "be a list of names", shorten(names, 80))
+    for name in names:
+        if not isinstance(name, str) or name not in shelf.samplers:
+            raise SpecError(unknown("a sampler", name, shelf.samplers))
+    require(len(set(names)) == len(names), "samplers", "hold different names", shorten(names, 80))
+    require(names or "samplers" not in entry, "samplers", "hold at least one name", "none", "Leave it out.")
+    return {name: shelf.samplers[name] for name in names}

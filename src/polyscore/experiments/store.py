@@ -2,8 +2,8 @@
 
     store.json                      format and version
     protocols/<hash>.json           what a record's protocol hash stands for
-    records/<setting>-<models>.jsonl  one line per record, with a checksum of its own
-    samples/<setting>-<models>.jsonl  a few points of some cells, for pictures (samples.py)
+    records/<family>-<models>.jsonl   one line per record, with a checksum of its own
+    samples/<family>-<models>.jsonl   a few points of some cells, for pictures (thumbnails.py)
     workers/                          what workers have not handed over yet (jobs.py)
 
 A line is written whole by one append and synced. A kill in the middle leaves a line that fails its checksum: it is
@@ -14,30 +14,21 @@ a time; a second one is told who holds the store. Links inside a store are follo
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
-import socket
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from polyscore.errors import DegeneracyWarning, OutputError, PolyscoreError
-from polyscore.experiments.cells import Cell, Protocol, stands_for
+from polyscore.errors import OutputError
+from polyscore.experiments.cells import Cell
+from polyscore.experiments.lock import StoreError, holding
+from polyscore.experiments.protocol import Protocol, stands_for
 from polyscore.experiments.records import Record, is_key, open_own, read_json, read_lines
 from polyscore.files.atomic import printable, write_text
+from polyscore.notices import warn
 
 FORMAT, VERSION = "polyscore-store", 1
-
-
-class StoreError(PolyscoreError):
-    """A store that cannot be used: foreign, of another version, held by another runner, or full."""
-
-
-class HeldError(StoreError):
-    """A store that another runner holds."""
 
 
 class Store:
@@ -103,7 +94,7 @@ class Store:
                 damaged += 1
         if damaged > self._told.get(file, 0):
             self._told[file] = damaged
-            _warn(
+            warn(
                 f"every record must be whole; {file} holds {damaged} damaged line(s), which a kill or a full disk "
                 "leaves behind, or lines that are not what they say. They are passed over: a cell without another "
                 "record is computed again."
@@ -135,7 +126,7 @@ class Store:
     def _tell_of_link(self, place: Path) -> None:
         if place not in self._told:
             self._told[place] = 1
-            _warn(f"a store must hold its files itself; {place} is a link, which is not followed. Copy what it names.")
+            warn(f"a store must hold its files itself; {place} is a link, which is not followed. Copy what it names.")
 
     def lines(self, file: Path) -> Iterator[bytes]:
         """Yield the lines of a file of the store that are not empty; one that is too long comes as an empty one."""
@@ -151,9 +142,9 @@ class Store:
         """Return the record of a cell, or None."""
         return self.records.get(cell.key(protocol))
 
-    def missing(self, cells: Iterable[Cell], protocol: Protocol) -> list[Cell]:
-        """Return the cells that have no record, in order, each once."""
-        return [cell for cell in dict.fromkeys(cells) if cell.key(protocol) not in self.records]
+    def missing(self, cells: Iterable[Cell], key: Callable[[Cell], str]) -> list[Cell]:
+        """Return the cells that have no record under their key, in order, each once."""
+        return [cell for cell in dict.fromkeys(cells) if key(cell) not in self.records]
 
     def add(self, cell: Cell, protocol: Protocol, results: dict[str, float], about: dict[str, Any]) -> Record:
         """Append a record and sync it to disk."""
@@ -170,7 +161,7 @@ class Store:
         for key, description in protocols.items():
             self._add_protocol(key, description)
         for record in new:
-            self.append("records", f"{record.cell.setting}-{record.cell.models}", record.line())
+            self.append("records", f"{record.cell.family}-{record.cell.models}", record.line())
             self.records[record.key] = record
         return len(new)
 
@@ -215,58 +206,13 @@ class Store:
             ) from error
         return folder
 
-    def _lock_file(self) -> IO[bytes]:
-        try:
-            return open(self.path / ".lock", "ab+", buffering=0, opener=open_own)
-        except OSError as error:
-            raise StoreError(
-                f"the store must be writable; {self.path} is not ({error.strerror}). Choose another."
-            ) from error
-
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the store for writing; a second runner learns who has it."""
         self._create()
-        with self._lock_file() as handle:
-            before = self._take(handle)
-            here = socket.gethostname()
-            if before and not before.endswith(f" on {here}"):
-                _warn(
-                    f"a runner should end by itself; {before}, which held {self.path}, did not. Where that machine "
-                    "shares no locks with this one, see that it has stopped: two at once would do the same work twice."
-                )
+        with holding(self.path):
             self._known = None  # what a runner that has just ended wrote must be seen
-            with contextlib.suppress(OSError):  # a full disk: the name is lost, the lock holds; the first append tells
-                os.ftruncate(handle.fileno(), 0)
-                os.write(handle.fileno(), f"process {os.getpid()} on {here}\n".encode())
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(handle.fileno(), 0)
-
-    def _take(self, handle: IO[bytes]) -> str:
-        """Lock the store or say who has it; return who did not give it back."""
-        handle.seek(0)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise StoreError(
-                    f"a store must be on a file system that locks files; {self.path} is not ({error.strerror}). "
-                    "Choose another place, and copy the store there with `polyscore store merge`."
-                ) from error
-            raise HeldError(
-                f"one runner may write to a store at a time; {self.path} is held by "
-                f"{_holder(handle) or 'another process'}. Wait for it, or give this run a store of its own and join "
-                "them with `polyscore store merge`."
-            ) from error
-        return _holder(handle)
-
-
-def _holder(handle: IO[bytes]) -> str:
-    """Who wrote their name into a lock's file."""
-    return printable(handle.read(200).decode(errors="replace").strip())
+            yield
 
 
 def _check(record: Record) -> None:
@@ -287,10 +233,6 @@ def _protocol(file: Path) -> dict[str, Any] | None:
 
 def _unreadable(place: Path, error: OSError) -> StoreError:
     return StoreError(f"a store must be readable; {place} is not ({error.strerror}). Check its permissions.")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DegeneracyWarning, stacklevel=4)
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -4,7 +4,18 @@ from polyscore.fields.field import Field, row
 from polyscore.fields.gaussian import GaussianField
 from polyscore.fields.mixture import MixtureField
 from polyscore.fields.network import NetworkField
+from polyscore.fields.pieces import InPieces, in_pieces
 from polyscore.fields.prepare import prepare
 from polyscore.fields.scores import ScoreField
 
-__all__ = ["Field", "GaussianField", "MixtureField", "NetworkField", "ScoreField", "prepare", "row"]
+__all__ = [
+    "Field",
+    "GaussianField",
+    "InPieces",
+    "MixtureField",
+    "NetworkField",
+    "ScoreField",
+    "in_pieces",
+    "prepare",
+    "row",
+]

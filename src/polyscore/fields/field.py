@@ -8,18 +8,21 @@ from torch import Tensor
 
 
 class Field(Protocol):
-    """Composed score and spread at the i-th time of a grid."""
+    """Composed score and excess |S|^2 - sum w |s_a|^2 at the i-th time of a grid."""
 
     closed_form: bool  # steps too small to be split among threads by operation
     graphable: bool  # no host synchronisation: a CUDA graph may capture it
     numbers_per_particle: int  # held at once, for choosing a chunk
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Return S like x, and the spread over its batch shape (None unless wanted)."""
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Return S like x, and the excess over its batch shape (None unless wanted)."""
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
-        """Check shortcuts at points of a run, or after a score that was not finite; return whether one was given up."""
-        return False
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
+        """Check shortcuts at points of a run, or after a score that was not finite; return the field to go on with.
+
+        Another than this one, which has given something up, means that the chunk begins again.
+        """
+        return self
 
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""

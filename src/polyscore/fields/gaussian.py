@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import components_of
 from polyscore.fields.field import Field, row
 
 
@@ -24,7 +23,7 @@ class GaussianField(Field):
         schedule = q.schedule
         self.numbers_per_particle = 16 * q.event[0]
         alpha, sigma = schedule.alpha(times)[:, None], schedule.sigma(times)[:, None]
-        parts = [components_of(q.distribution(name)) for name in q.conditions]
+        parts = q.require_mixtures("the field of Gaussians")
         diagonal = all(part.bases is None for part in parts)
         centre = torch.stack([part.means[0] for part in parts]).mean(0)
         shape = (len(times), len(centre), *(() if diagonal else (len(centre),)))
@@ -45,13 +44,13 @@ class GaussianField(Field):
         centred = not bool(torch.stack([part.means[0] for part in parts]).any())
         self.centre = None if centred else (alpha * centre).to(like)
         self.score = _Affine(-total, None if centred else pull, like)
-        self.spread = _Quadratic(quadratic, None if centred else (-2 * linear, constant), like)
+        self.excess = _Quadratic(quadratic, None if centred else (-2 * linear, constant), like)
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         flat = x.reshape(-1, x.shape[-1])
         if self.centre is not None:
             flat = flat - row(self.centre, i)
-        value = self.spread(flat, i).view(x.shape[:-1]) if want_spread else None
+        value = self.excess(flat, i).view(x.shape[:-1]) if want_excess else None
         return self.score(flat, i).view_as(x), value
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import components_of, weights_of
 from polyscore.fields.field import Field, row
 
 
@@ -24,26 +23,26 @@ class MixtureField(Field):
     def __init__(self, q: Composition, times: Tensor, like: Tensor) -> None:
         schedule = q.schedule
         alpha, sigma = schedule.alpha(times), schedule.sigma(times)
-        parts = [q.distribution(name) for name in q.conditions]
-        precision = components_of(parts[0]).precision_at(alpha, sigma)[:, 0]  # (T, d, d)
+        parts = q.require_mixtures("the field of mixtures")
+        precision = parts[0].precision_at(alpha, sigma)[:, 0]  # (T, d, d)
         self.exponents, self.total = list(q.exponents.values()), q.total
-        self.numbers_per_particle = 16 * q.event[0] + 4 * sum(components_of(part).count for part in parts)
+        self.numbers_per_particle = 16 * q.event[0] + 4 * sum(part.count for part in parts)
         self.precision, self.scaled = precision.to(like), (alpha[:, None, None] * precision).to(like)
         self.means, self.slopes, self.offsets = [], [], []
         # Far from 0 logits would be differences of large numbers: then everything is written around a centre alpha m.
-        every = torch.cat([components_of(part).means for part in parts])
-        far = bool(every.square().max() > 1e3 * components_of(parts[0]).variances.min())
+        every = torch.cat([part.means for part in parts])
+        far = bool(every.square().max() > 1e3 * parts[0].variances.min())
         centre = every.mean(0) if far else torch.zeros_like(every[0])
         self.centre = (alpha[:, None] * centre)[..., None].to(like) if far else None
         for part in parts:
-            means = components_of(part).means - centre
+            means = part.means - centre
             slope = alpha[:, None, None] * (means @ precision)  # (T, M, d)
-            offset = weights_of(part).log() - 0.5 * alpha[:, None] * (slope * means).sum(-1)
+            offset = part.weights.log() - 0.5 * alpha[:, None] * (slope * means).sum(-1)
             self.means.append(means.T.to(like).contiguous())
             self.slopes.append(slope.to(like))
             self.offsets.append(offset[..., None].to(like))
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         columns = x.reshape(-1, x.shape[-1]).T
         columns = columns.contiguous() if self.centre is None else columns - row(self.centre, i)
         centres = [
@@ -56,7 +55,7 @@ class MixtureField(Field):
         for w, difference in zip(self.exponents, differences, strict=False):
             combined.add_(difference, alpha=w)
         score = torch.add(combined, reference, alpha=self.total).T.reshape(x.shape)
-        if not want_spread:
+        if not want_excess:
             return score, None
         value = combined.square().sum(0)
         for w, difference in zip(self.exponents, differences, strict=False):

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
+import copy
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.algebra.scores import combine, spread
-from polyscore.errors import DegeneracyWarning
+from polyscore.algebra.scores import combine, excess
+from polyscore.fields.evaluators import Case, Evaluator, ladder
 from polyscore.fields.field import Field, row
 from polyscore.models.network import NetworkCondition
-from polyscore.nn import fast
-from polyscore.nn.fast import table
-from polyscore.nn.mlp import ScoreNetwork, matmul_precision
-
-# A table is given up where scores or spreads by it are off by more than this, point by point in the quadratic mean:
-# fp16 products, within 1e-3 of the noise, may move spreads by more.
-_TABLE_ERROR = 5e-3
+from polyscore.notices import warn
 
 
 class NetworkField(Field):
-    """A learned network: noise of all conditions at once, combined as scores -eps / sigma.
+    """Learned networks: noise of all conditions at once, combined as scores -eps / sigma.
 
-    The models of an ensemble stand side by side in one network, and their noise is averaged. Only the first layer's
-    constants depend on time; they are tabled. On a GPU the layers run in fp16 with float32 sums, in fused kernels where
-    the network's shape allows it. In the plane, many particles are interpolated from few nodes (`nn.fast.table`).
+    The models of an ensemble stand side by side in one network, and their noise is averaged. What depends on time alone
+    is tabled. `evaluators` are the ways to evaluate it, the one in use first; what a run gave up is not among them.
     """
 
     closed_form = False
@@ -36,99 +29,53 @@ class NetworkField(Field):
         """`columns` holds each factor's conditions, one a model."""
         models = list(zip(*columns, strict=True))
         # `pick` copies, so the user's own network stays where it is.
-        picked = [row[0].group.network.pick([model.index for model in row]).to(like.device) for row in models]
-        self.network, self.models = ScoreNetwork.side_by_side(picked), len(models)
+        first, *others = [m[0].group.network.pick([c.index for c in m]).to(like.device) for m in models]
+        network, self.models = first.side_by_side(others) if others else first, len(models)
         self.exponents = list(q.exponents.values())
-        size = q.event[0]
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
-        self.offsets = self.plain_offsets = self.network.offsets(times.to(like.device))
-        self.precision = columns[0][0].group.precision
-        quick = self.precision in ("auto", "table", "fp16")
-        self.half = quick and like.is_cuda
-        self.tabulate = size == 2 and self.precision in (("auto", "table") if like.is_cuda else ("table",))
-        layers = 0 if self.tabulate and not like.is_cuda else 2 * self.network.width  # nodes go piece by piece there
-        self.numbers_per_particle = self.network.conditions * (layers + 8 * size) + 16 * size
-        self.fused = fast.fuse(self.network, like.device) if quick else None
-        if self.fused is not None:
-            self.offsets = self.fused.half_offsets(self.offsets)
+        case = Case(network, times, columns[0][0].group.precision)
+        self.evaluators = ladder(case)
+        held = self.evaluators[0].numbers_per_row(case) + 8 * network.dim
+        self.numbers_per_particle = network.conditions * held + 16 * network.dim
 
-    def __call__(self, x: Tensor, i: int | Tensor, want_spread: bool = True) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         flat = x.reshape(-1, x.shape[-1])
-        noise = self._noise(flat.float(), row(self.offsets, i)).to(x.dtype)
-        score, value = self._compose(noise, flat, i, want_spread)
+        noise = self.evaluators[0](flat.float(), i).to(x.dtype)
+        score, value = self._compose(noise, flat, i, want_excess)
         return score.view(x.shape), None if value is None else value.view(x.shape[:-1])
 
-    def _compose(self, noise: Tensor, x: Tensor, i: int | Tensor, want_spread: bool) -> tuple[Tensor, Tensor | None]:
-        """Score and spread at points `(B, d)` of the noise of all models' conditions."""
+    def _compose(self, noise: Tensor, x: Tensor, i: int | Tensor, want_excess: bool) -> tuple[Tensor, Tensor | None]:
+        """Score and excess at points `(B, d)` of the noise of all models' conditions."""
         factor = row(self.minus_inverse_sigma, i)
         if self.models > 1:
             noise = noise.view(self.models, -1, *x.shape).mean(0)
         score = combine(noise, self.exponents) * factor
-        return score, spread(noise, self.exponents) * factor.square() if want_spread else None
+        return score, excess(noise, self.exponents) * factor.square() if want_excess else None
 
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> bool:
-        """Give up the table where it is not the network, and every shortcut where a score was not finite."""
+    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
+        """Go on without a shortcut that is not the network, and without any where a score is not finite."""
         if alarmed:
-            return self._give_up_all()
-        flat = x.reshape(-1, x.shape[-1]).float()
-        if self._reads_table(len(flat)):
-            self.tabulate = self._table_error(flat, i) <= _TABLE_ERROR
-            return not self.tabulate
-        return False
+            return self._without_shortcuts()
+        flat, (*shortcuts, exact) = x.reshape(-1, x.shape[-1]).float(), self.evaluators
+        compose = partial(self._compose, i=i, want_excess=True)
+        kept = next((k for k, way in enumerate(shortcuts) if way.trusts(flat, i, exact, compose)), len(shortcuts))
+        return self._with(self.evaluators[kept:]) if kept else self
 
-    def _table_error(self, x: Tensor, i: int) -> float:
-        """Error of score and spread by table at some points, in float32: rounding to fp16 is another matter."""
-        points, grid = table.some(x), table.Grid.around(x)
-        nodes = self._float32(grid.nodes(), self.plain_offsets[i])
-        by_table = self._compose(table.interpolate(nodes, grid, points), points, i, True)
-        direct = self._compose(self._float32(points, self.plain_offsets[i]), points, i, True)
-        return max(_relative(a, b) for a, b in zip(by_table, direct, strict=True) if a is not None and b is not None)
-
-    def _give_up_all(self) -> bool:
+    def _without_shortcuts(self) -> Field:
         """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
-        shortcuts = self.tabulate or self.half or self.fused is not None
-        if shortcuts:
-            warnings.warn(
-                "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which "
-                "is slower. Particles may have strayed far from the data: look at the largest samples before any mean.",
-                DegeneracyWarning,
-                stacklevel=7,
-            )
-        self.tabulate, self.half, self.fused, self.offsets = False, False, None, self.plain_offsets
-        return shortcuts
+        if len(self.evaluators) == 1:
+            return self
+        warn(
+            "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which is "
+            "slower. Particles may have strayed far from the data: look at the largest samples before any mean."
+        )
+        return self._with(self.evaluators[-1:])
+
+    def _with(self, evaluators: tuple[Evaluator, ...]) -> Field:
+        other = copy.copy(self)
+        other.evaluators = evaluators
+        return other
 
     def arithmetic(self, particles: int) -> str:
         """Return "table", "fp16", "tf32" or "float32": what is left after shortcuts were given up."""
-        if self._reads_table(particles):
-            return "table"
-        if self.half or self.fused is not None:
-            return "fp16"
-        return "tf32" if self.precision == "tf32" and self.network.device.type == "cuda" else "float32"
-
-    def _reads_table(self, particles: int) -> bool:
-        return self.tabulate and particles >= table.WORTHWHILE
-
-    def _noise(self, x: Tensor, offset: Tensor) -> Tensor:
-        if self._reads_table(len(x)):
-            return table.tabulated(lambda nodes: self._direct(nodes, offset), x)
-        return self._direct(x, offset)
-
-    def _direct(self, x: Tensor, offset: Tensor) -> Tensor:
-        if self.fused is not None:
-            return self.fused.noise(x, offset)
-        if self.half:
-            with matmul_precision("highest", x.device):
-                return self.network.noise(x, offset, torch.float16)
-        return self._float32(x, offset)
-
-    def _float32(self, x: Tensor, offset: Tensor) -> Tensor:
-        if not x.is_cuda:
-            return self.network.noise_in_place(x, offset)
-        with matmul_precision("high" if self.precision == "tf32" else "highest", x.device):
-            return self.network.noise(x, offset)
-
-
-def _relative(values: Tensor, exact: Tensor) -> float:
-    """Quadratic mean over points of error over size; sizes below the median count as the median."""
-    error, size = (part.reshape(len(exact), -1).norm(dim=1) for part in (values - exact, exact))
-    return (error / size.clamp_min(size.median())).square().mean().sqrt().item()
+        return self.evaluators[0].says(particles)

@@ -1,11 +1,11 @@
-"""A composition prepared for a grid of times: `field(x, i) -> (S, spread)`.
+"""A composition prepared for a grid of times: `field(x, i) -> (S, excess)`.
 
 A sampler visits the same few hundred times for every particle, so what depends on time alone is computed once, in
 float64. Gaussians become one affine map and one quadratic form a step, whatever the number of conditions:
 
     S = c - P x,     |S|^2 - sum w |s_a|^2 = x'Q x - 2 l'x + k.
 
-Mixtures that share a covariance need one matrix of component logits. Everything else asks its family. `spread` is
+Mixtures that share a covariance need one matrix of component logits. Everything else asks its family. `excess` is
 |S|^2 - sum_a w_a |s_a|^2, the part of the residual that needs the single scores.
 """
 
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Distribution, Gaussian
-from polyscore.distributions.components import components_of
+from polyscore.distributions.components import Components
 from polyscore.fields.field import Field
 from polyscore.fields.gaussian import GaussianField
 from polyscore.fields.mixture import MixtureField
@@ -27,12 +26,11 @@ from polyscore.models.network import NetworkCondition, common_networks, network_
 
 def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
     """Return the fastest field for `q` on `times` `(T,)` (float64), in the dtype and on the device of `like`."""
-    parts = [q.family.members[name] for name in q.conditions]
-    if all(isinstance(part, Gaussian) for part in parts):
+    if q.is_gaussian:
         return GaussianField(q, times, like)
-    if all(isinstance(part, Distribution) for part in parts) and _shared_covariance(q) is not None:
+    if (mixtures := q.mixtures) is not None and _share_covariance(mixtures):
         return MixtureField(q, times, like)
-    columns = [network_conditions(part) for part in parts]
+    columns = [network_conditions(factor) for factor in q.factors]
     if _same_networks(columns):
         return NetworkField(q, columns, times, like)
     return ScoreField(q, times, like)
@@ -40,10 +38,10 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
 
 def _same_networks(columns: list[list[NetworkCondition]]) -> bool:
     """Whether all parts rest on the same networks, which can be evaluated as one."""
-    return len({(group.network.shape, group.network.width, group.precision) for group in common_networks(columns)}) == 1
+    return len({(group.network.alike, group.precision) for group in common_networks(columns)}) == 1
 
 
-def _shared_covariance(q: Composition) -> Tensor | None:
-    """Return the covariance that every component of every factor has, or None."""
-    covariances = torch.cat([components_of(q.distribution(name)).covariances for name in q.conditions])
-    return covariances[0] if torch.allclose(covariances, covariances[:1], rtol=1e-12, atol=0) else None
+def _share_covariance(mixtures: list[Components]) -> bool:
+    """Whether every component of every factor has one covariance."""
+    covariances = torch.cat([components.covariances for components in mixtures])
+    return torch.allclose(covariances, covariances[:1], rtol=1e-12, atol=0)

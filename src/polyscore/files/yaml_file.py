@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from polyscore.errors import PolyscoreError, cut, shorten, visible
+from polyscore.files.regular import open_regular
 
 FILE_BYTES, NODES, DEPTH, SCALAR = 4_000_000, 250_000, 40, 1000
 _TAG = "tag:yaml.org,2002:"
@@ -27,9 +28,9 @@ class YamlError(PolyscoreError):
 
 
 def read_text(path: Path | str) -> str:
-    """Return a file's text; a `YamlError` says why it cannot be read. Endless files are read to a bound."""
+    """Return a file's text; a `YamlError` says why it cannot be read. Pipes and devices are not read at all."""
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             content = file.read(FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise YamlError(getattr(error, "strerror", None) or str(error)) from error

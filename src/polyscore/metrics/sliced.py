@@ -40,8 +40,8 @@ def sliced_wasserstein(x: Any, y: Any, projections: int = 2000, seed: int = 0) -
 def _centred(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Move both sets to the origin where they are far from it: a shift of both changes no distance, but digits."""
     centre = 0.5 * (x.double().mean(0) + y.double().mean(0))
-    spread = max((points.double() - centre).abs().max().item() for points in (x, y))
-    far = centre.abs().max().item() > 16 * spread
+    reach = max((points.double() - centre).abs().max().item() for points in (x, y))
+    far = centre.abs().max().item() > 16 * reach
     return ((x.double() - centre).to(x), (y.double() - centre).to(y)) if far else (x, y)
 
 

@@ -1,23 +1,27 @@
-"""A trained network on disk: tensors as safetensors, everything else as JSON one can read.
+"""Trained networks on disk: tensors as safetensors, everything else as JSON one can read.
 
 Two files: `NAME.safetensors`, which is complete, and `NAME.json`, a copy of its description for people that is never
-read back.
+read back. A file names the kind of its networks, which `NETWORKS` must know: nothing in a file is ever imported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from polyscore.errors import PolyscoreError, check_conditions
+from polyscore.errors import CompositionError, PolyscoreError, check_conditions, listed, shorten
 from polyscore.files.atomic import write_text
+from polyscore.files.outputs import check_model
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
-from polyscore.nn.mlp import ScoreNetwork
+from polyscore.models.devices import groups_of
+from polyscore.models.network import common_networks, network_conditions
+from polyscore.models.units import Units
+from polyscore.nn import NETWORKS, ScoreNetwork, Stack
 from polyscore.schedules import Schedule, from_dict
 
 FORMAT = "polyscore-family"
@@ -38,22 +42,40 @@ class Checkpoint:
     networks: list[ScoreNetwork]
     conditions: dict[str, int]
     schedule: Schedule
-    units: tuple[Tensor, Tensor] | None
+    units: Units | None
     training: dict[str, Any]
 
 
+def checkpoint_of(
+    members: Mapping[str, object], schedule: Schedule, units: Units | None, training: dict[str, Any]
+) -> Checkpoint:
+    """Return members as `fit` makes them, ensembles too; or say that no file holds them."""
+    columns = {name: network_conditions(member) for name, member in members.items()}
+    networks = [group.network for group in common_networks(list(columns.values()))]
+    aligned = all(len({model.index for model in column}) == 1 for column in columns.values())
+    if not aligned or len({(network.kind, network.dim, repr(network.about())) for network in networks}) != 1:
+        raise CompositionError(
+            "a family must have one network behind all its members to be saved, or the models of one ensemble, alike "
+            f"in shape; got {len(groups_of(members.values()))} networks for {len(members)} members. "
+            "Save each part by itself."
+        )
+    indices = {name: column[0].index for name, column in columns.items()}
+    return Checkpoint(networks, indices, schedule, units, training)
+
+
 def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
-    """Write both files; returns the path of the first."""
-    _check_schedule(checkpoint.schedule)
+    """Write both files, unless they would replace another program's; returns the path of the first."""
     path, network = with_suffix(path), checkpoint.networks[0]
-    models = zip(_prefixes(len(checkpoint.networks)), checkpoint.networks, strict=True)
+    check_model(path)
+    _check_schedule(checkpoint.schedule)
+    models = zip(_prefixes(len(checkpoint.networks), network.kind), checkpoint.networks, strict=True)
     tensors = {prefix + name: tensor for prefix, model in models for name, tensor in model.tensors().items()}
     if checkpoint.units is not None:
-        tensors |= {"shift": checkpoint.units[0], "scale": checkpoint.units[1]}
+        tensors |= checkpoint.units._asdict()
     about = {
-        "format": FORMAT, "version": VERSION, "schedule": checkpoint.schedule.to_dict(), "event": [network.dim],
-        "conditions": checkpoint.conditions, "shared": network.shared, "activation": network.activation,
-        "hidden_layers": len(network.hidden), "models": len(checkpoint.networks),
+        **network.about(), "format": FORMAT, "version": VERSION, "schedule": checkpoint.schedule.to_dict(),
+        "event": [network.dim], "conditions": checkpoint.conditions, "network": network.kind,
+        "module": NETWORKS[network.kind].__module__, "models": len(checkpoint.networks),
         "training": checkpoint.training,
     }  # fmt: skip
     write_tensors(path, tensors, about)
@@ -72,20 +94,32 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if about.get("format") != FORMAT or about.get("version") not in _READABLE:
         found = f"{about.get('format')} version {about.get('version')}"[:100]
         raise FileError(f"{path} must hold a {FORMAT} of version {VERSION}; got {found}. Save it with this version.")
+    kind, make = _kind(path, about)
     try:
-        shape = (_count(about["event"][0], 1), _count(about["hidden_layers"], 0), about["shared"], about["activation"])
+        dim, schedule = _count(about["event"][0]), from_dict(about["schedule"])
         networks = [
-            ScoreNetwork.from_tensors(_under(prefix, tensors), *shape) for prefix in _prefixes(about.get("models", 1))
+            make.from_tensors(_under(prefix, tensors), about, kind, dim, schedule)
+            for prefix in _prefixes(about.get("models", 1), kind)
         ]
         conditions = _checked(about["conditions"], min(network.conditions for network in networks))
-        units = _units(tensors, networks[0].dim)
-        schedule = from_dict(about["schedule"])
-        return Checkpoint(networks, conditions, schedule, units, dict(about["training"]))
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
+        return Checkpoint(networks, conditions, schedule, _units(tensors, dim), dict(about["training"]))
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise FileError(
             f"{path} must hold every tensor of its network, in shape; {str(error)[:200]} is missing or wrong. "
             "Use a copy, or train again."
         ) from error
+
+
+def _kind(path: Path, about: dict[str, Any]) -> tuple[str, type[Stack]]:
+    """Return the kind of network that a file holds, if it is registered; files of 0.3.0 and before name none."""
+    kind = about.get("network", "vanilla")
+    if kind not in NETWORKS:
+        raise FileError(
+            f"{path} must hold networks of a kind that is known here; got {shorten(kind, 100)}, known are "
+            f"{listed(NETWORKS, 30, str)}. Import the module that registers it first: it was written from "
+            f"{shorten(about.get('module'), 100)}."
+        )
+    return kind, NETWORKS[kind]
 
 
 def _check_schedule(schedule: Schedule) -> None:
@@ -96,14 +130,14 @@ def _check_schedule(schedule: Schedule) -> None:
         known = False
     if not known:
         raise FileError(
-            f"a model's schedule must be one of polyscore's own to be saved; got {schedule}. "
-            "Keep its networks' weights yourself, and build the family again with ps.Learned."
+            f"a model's schedule must be registered to be saved; got {schedule}. "
+            "Register it: @polyscore.schedules.SCHEDULES.register(name)."
         )
 
 
-def _prefixes(models: int) -> Iterator[str]:
-    """Before the names of each model's tensors: nothing for a single one, "0.", "1.", ... for an ensemble."""
-    return iter([""]) if models == 1 else (f"{m}." for m in range(models))
+def _prefixes(models: int, kind: str) -> Iterator[str]:
+    """Before the names of each model's tensors: "0.", "1.", ...; nothing for a single one of the first kind."""
+    return iter([""]) if models == 1 and kind == "vanilla" else (f"{m}." for m in range(models))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -122,13 +156,13 @@ def _checked(conditions: Any, count: int) -> dict[str, int]:
     return conditions
 
 
-def _count(value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 1:
         raise ValueError(f"the number {value!r:.50}")
     return value
 
 
-def _units(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor] | None:
+def _units(tensors: dict[str, Tensor], dim: int) -> Units | None:
     """Return shift and scale `(d,)` if there are any and they make sense."""
     if not {"shift", "scale"} & set(tensors):
         return None
@@ -138,7 +172,7 @@ def _units(tensors: dict[str, Tensor], dim: int) -> tuple[Tensor, Tensor] | None
             raise ValueError(f"{name} of shape {tuple(values.shape)}")
     if not bool((scale > 0).all()):
         raise ValueError("scale, which must be positive,")
-    return shift, scale
+    return Units(shift, scale)
 
 
 def with_suffix(path: str | Path) -> Path:

@@ -15,7 +15,8 @@ and score = -eps / sigma.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,21 @@ PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
 
 class ModelError(CompositionError):
     """A model that fails or answers in another shape; its own exception, if any, is the cause."""
+
+
+@contextmanager
+def asking(message: Callable[[str], str]) -> Iterator[None]:
+    """Turn what a model raises into a `ModelError`; errors of ours and of memory pass.
+
+    Args:
+        message: what to say, given the kind and the words of what was raised.
+    """
+    try:
+        yield
+    except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(message(f"{type(error).__name__}: {str(error)[:500]}")) from error
 
 
 def to_score(
@@ -79,17 +95,17 @@ class Learned:
         self.model, self.event, self.schedule = model, tuple(event), schedule
         self.prediction = prediction
         self.earliest = T_MIN  # the least time at which samplers ask
-        self.table: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
+        self.levels: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
         if discrete and isinstance(schedule, DDPM):
             alphas = schedule.table()
-            self.table, self.earliest = torch.stack([alphas, (1 - alphas**2).sqrt()]), 1 / schedule.timesteps
+            self.levels, self.earliest = torch.stack([alphas, (1 - alphas**2).sqrt()]), 1 / schedule.timesteps
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score, like x; `t` broadcasts against x's batch shape."""
         batch = x.shape[: x.ndim - len(self.event)]
         times = time_like(t, x).clamp(T_MIN, T_MAX).expand(batch)
         ones = [1] * len(self.event)
-        if self.table is None:
+        if self.levels is None:
             value = self._value(x.reshape(-1, *self.event), times.reshape(-1))
             return to_score(self.prediction, value.view_as(x), x, times.reshape(*batch, *ones), self.schedule)
         # The score at the noise level that the model was asked about: near the data, levels differ by factors.
@@ -97,7 +113,7 @@ class Learned:
         index = self.schedule.timestep(times)
         value = self._value(x.reshape(-1, *self.event), index.reshape(-1))
         asked = ((index + 1) / self.schedule.timesteps).to(x).reshape(*batch, *ones)
-        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in self.table.to(x.device))
+        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in self.levels.to(x.device))
         return to_score(self.prediction, value.view_as(x), x, asked, self.schedule, (alpha, sigma))
 
     def _value(self, flat: Tensor, moment: Tensor) -> Tensor:
@@ -105,15 +121,9 @@ class Learned:
         own = _dtype(self.model, flat.dtype)
         points, when = flat.to(own), moment.to(own) if moment.is_floating_point() else moment
         passed = f"x {tuple(points.shape)} {points.dtype} and t {tuple(when.shape)} {when.dtype} on {points.device}"
-        try:
+        with asking(lambda got: f"a model must take {passed}, points of event {self.event}; got {got}. "
+                                "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
             value = self.model(points, when)
-        except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:
-            raise ModelError(
-                f"a model must take {passed}, points of event {self.event}; got {type(error).__name__}: "
-                f"{str(error)[:500]}. Check event=, or wrap it: lambda x, t: model(...)."
-            ) from error
         if not isinstance(value, Tensor):
             raise ModelError(
                 f"a model must return a tensor; got {type(value).__name__} for {passed}. "

@@ -1,23 +1,25 @@
-"""Networks behind conditions: one evaluation serves all conditions of a group."""
+"""Our networks behind conditions: one evaluation serves all conditions of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from polyscore.devices import without_autocast
 from polyscore.errors import require
 from polyscore.models.ensemble import Ensemble
+from polyscore.models.group import Condition, Group
 from polyscore.models.learned import time_like
-from polyscore.models.units import Units, per_unit, standardise
-from polyscore.nn.mlp import ScoreNetwork
+from polyscore.models.units import Units
+from polyscore.nn import ScoreNetwork
 from polyscore.schedules import T_MAX, T_MIN, Schedule
 
 PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
 
 
-class Network:
+class Network(Group):
     """The group behind a conditional or separate network: one evaluation serves all its conditions.
 
     Args:
@@ -28,17 +30,35 @@ class Network:
     """
 
     def __init__(
-        self, network: ScoreNetwork, schedule: Schedule, precision: str = "auto", units: Units | None = None
+        self,
+        network: ScoreNetwork,
+        schedule: Schedule,
+        precision: str = "auto",
+        units: Units | tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.network, self.schedule, self.units = network, schedule, units
+        super().__init__((network.dim,), schedule, units)
+        self.network = network
         self.set_precision(precision)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.network.device
+
+    def to(self, device: torch.device | str) -> None:
+        """Move the network."""
+        self.network.to(device)
 
     def set_precision(self, precision: str) -> None:
         """Choose how samplers evaluate the network."""
         require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision))
         self.precision = precision
 
-    def scores(self, x: Tensor, t: Tensor | float, members: Sequence[NetworkCondition]) -> Tensor:
+    def condition(self, index: int) -> NetworkCondition:
+        """Return a member of a family: the index-th condition of the network."""
+        return NetworkCondition(self, index)
+
+    def scores(self, x: Tensor, t: Tensor | float, members: Sequence[Condition]) -> Tensor:
         """Return the scores of some conditions at standardised points, `(A, *x.shape)`.
 
         The network itself computes in float32.
@@ -51,26 +71,14 @@ class Network:
         return -noise / (sigma[..., None] if t.ndim else sigma)
 
 
-class NetworkCondition:
-    """One condition of a `Network`; a member of a family."""
+class NetworkCondition(Condition):
+    """One condition of a `Network`."""
 
-    def __init__(self, group: Network, index: int, event: tuple[int, ...]) -> None:
-        self.group, self.index, self.event = group, index, event
-        self.schedule: Schedule = group.schedule
-        self.units = group.units
-
-    def score(self, y: Tensor, t: Tensor | float) -> Tensor:
-        """Return the score, like y, both in the data's units."""
-        return per_unit(self.standard_score(standardise(y, self.units), t), self.units)
-
-    def standard_score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the score in the coordinates of the training, like x."""
-        return self.group.scores(x, t, [self])[0]
+    group: Network
+    index: int
 
     def __repr__(self) -> str:
-        network = self.group.network
-        kind = "conditional" if network.shared else "separate"
-        return f"a {kind} network of {len(network.hidden) + 1} x {network.width}, {network.activation}"
+        return repr(self.group.network)
 
 
 def common_networks(columns: Sequence[Sequence[NetworkCondition]]) -> list[Network]:
@@ -84,6 +92,6 @@ def network_conditions(member: object) -> list[NetworkCondition]:
 
     None where anything else is among them, an ensemble in an ensemble for instance.
     """
-    models = member.members if isinstance(member, Ensemble) else [member]
+    models = member.models if isinstance(member, Ensemble) else [member]
     conditions = [model for model in models if isinstance(model, NetworkCondition)]
     return conditions if len(conditions) == len(models) else []

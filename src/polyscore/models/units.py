@@ -3,27 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyscore.errors import CompositionError
-
-Units = tuple[Tensor, Tensor]
-
-
-def standardise(y: Tensor, units: Units | None) -> Tensor:
-    """Return points of the data, y = shift + scale x, as standardised x; in float64 between, for offsets far from 0."""
-    if units is None:
-        return y
-    shift, scale = (part.to(y.device, torch.float64) for part in units)
-    return ((y.double() - shift) / scale).to(y.dtype)
+from polyscore.errors import CompositionError, require, shorten
+from polyscore.notices import warn
 
 
-def per_unit(scores: Tensor, units: Units | None) -> Tensor:
-    """Return scores in x as scores in y = shift + scale x: a gradient gains 1 / scale."""
-    return scores if units is None else (scores.double() / units[1].to(scores.device)).to(scores.dtype)
+class Units(NamedTuple):
+    """Standardised coordinates x of the data y = shift + scale x; both are `(d,)`. In float64 between the two."""
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, pair: tuple[Tensor, Tensor] | None, event: tuple[int, ...] | None = None) -> Units | None:
+        """Return (shift, scale) as units, if they are some for points of shape `event`."""
+        if event is not None and pair is not None and not _is_pair(pair, event):
+            raise CompositionError(
+                f"units must be (shift, scale), two tensors of shape {event}, scales positive; got {shorten(pair)}. "
+                "Take the mean and standard deviation of the data, as torch tensors."
+            )
+        return pair if pair is None or isinstance(pair, Units) else cls(*pair)
+
+    def standardise(self, y: Tensor) -> Tensor:
+        """Return points of the data in standardised coordinates."""
+        shift, scale = (part.to(y.device, torch.float64) for part in self)
+        return ((y.double() - shift) / scale).to(y.dtype)
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Return standardised points in the data's own units."""
+        shift, scale = (part.to(x.device, torch.float64) for part in self)
+        return (shift + scale * x.double()).to(x.dtype)
+
+    def per_unit(self, scores: Tensor) -> Tensor:
+        """Return scores in x as scores in y: a gradient gains 1 / scale."""
+        return (scores.double() / self.scale.to(scores.device)).to(scores.dtype)
+
+    @property
+    def log_scale(self) -> float:
+        """log of the volume of one standardised unit."""
+        return self.scale.double().log().sum().item()
+
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
+        shift, scale = (part.double().abs() for part in self)
+        limits = torch.finfo(dtype)
+        reach, remedy = (shift + 100 * scale).max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
+        require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
+                f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
+        lost = (limits.eps * shift / scale).max().item()
+        if lost > 1e-2:
+            warn(
+                f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "
+                f"{lost:.2g} of their own deviation. {remedy}"
+            )
+
+    def same(self, other: Units | None) -> bool:
+        """Whether these are the same coordinates."""
+        return other is not None and all(torch.equal(a.double(), b.double()) for a, b in zip(self, other, strict=True))
+
+    def __str__(self) -> str:
+        shift, scale = ([float(f"{v:.4g}") for v in part.flatten()[:4].tolist()] for part in self)
+        return f"shift {shift}, scale {scale}"
+
+
+def _is_pair(pair: Any, event: tuple[int, ...]) -> bool:
+    good = len(pair) == 2 and all(isinstance(part, Tensor) and tuple(part.shape) == event for part in pair)
+    return good and bool((pair[1] > 0).all())
 
 
 def standard_score(member: Any, x: Tensor, t: Tensor | float) -> Tensor:
@@ -38,26 +87,16 @@ def common_units(members: Mapping[str, object], given: Units | None = None) -> U
     Members that were trained in other coordinates cannot be composed: their scores belong to other variables. `given`
     also speaks for members without coordinates of their own, such as closed forms.
     """
-    own = {name: getattr(member, "units", None) for name, member in members.items()}
+    own = {name: Units.of(getattr(member, "units", None)) for name, member in members.items()}
     first = next((name for name, units in own.items() if units is not None), None)
-    if first is None:
-        return given
-    expected = given or own[first]
+    expected = given if given is not None or first is None else own[first]
+    if first is None or expected is None:
+        return expected
     whose = repr(first) if given is None else "the family"
-    assert expected is not None
     for name, units in own.items():
-        if units is None and given is not None:
-            continue
-        if units is None or not all(torch.equal(a.double(), b.double()) for a, b in zip(units, expected, strict=True)):
+        if not expected.same(units) and not (units is None and given is not None):
             raise CompositionError(
-                f"all members must live in the same coordinates; {whose} has {_units_text(expected)}, {name!r} has "
-                f"{_units_text(units)}. Train them in one call of fit, or all with standardise=False."
+                f"all members must live in the same coordinates; {whose} has {expected}, {name!r} has "
+                f"{units or 'none (not standardised)'}. Train them in one call of fit, or all with standardise=False."
             )
     return expected
-
-
-def _units_text(units: Units | None) -> str:
-    if units is None:
-        return "none (not standardised)"
-    shift, scale = ([float(f"{v:.4g}") for v in part.flatten()[:4].tolist()] for part in units)
-    return f"shift {shift}, scale {scale}"

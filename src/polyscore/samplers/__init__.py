@@ -1,7 +1,36 @@
-"""Samplers of compositions: `Denoise` (SDE to ODE) and `FeynmanKac`."""
+"""Samplers of compositions: `Denoise` (SDE to ODE), `FeynmanKac`, and what others are made of."""
 
+from polyscore.samplers.catalogue import SAMPLERS, build_sampler, describe, parts_of
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
+from polyscore.samplers.grids import GRIDS, TimeGrid
+from polyscore.samplers.integrators import INTEGRATORS
+from polyscore.samplers.kernels import KERNELS, Kernel
+from polyscore.samplers.moves import MOVES, Move, Steps
+from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
+from polyscore.samplers.sampler import Draw, Sampler
+from polyscore.samplers.starts import STARTS, Start
 
-__all__ = ["Denoise", "FeynmanKac", "Run"]
+__all__ = [
+    "GRIDS",
+    "INTEGRATORS",
+    "KERNELS",
+    "MOVES",
+    "QUADRATURES",
+    "SAMPLERS",
+    "STARTS",
+    "Denoise",
+    "Draw",
+    "FeynmanKac",
+    "Kernel",
+    "Move",
+    "Run",
+    "Sampler",
+    "Start",
+    "Steps",
+    "TimeGrid",
+    "build_sampler",
+    "describe",
+    "parts_of",
+]

@@ -3,51 +3,123 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import require
+from polyscore.algebra.validity import Validity
+from polyscore.devices import check_device
+from polyscore.errors import ArgumentError, require, shorten
 from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
-from polyscore.samplers.grids import Extent
-from polyscore.samplers.moves import Balanced, Move, Steps
-from polyscore.samplers.starts import Start
+from polyscore.samplers.answers import called
+from polyscore.samplers.moves import Steps
+from polyscore.samplers.plan import Plan, clock_of, make_plan, steps_of
 from polyscore.schedules import Schedule
+from polyscore.schema import Checked, Domain, count, optional, setting
 
 if TYPE_CHECKING:
-    from polyscore.samplers.plan import Settings
+    from polyscore.samplers.sampler import Sampler
 
 _SIGNAL = 0.05  # of alpha(1) that may be left where nothing is known of the sources
 _WRONG_VARIANCE = 0.1
 _MOST_DOUBLINGS, _MOST_STEPS = 12, 50_000
+_MOST_HISTORY = 50_000_000  # entries of steps x swarms that are kept unasked: 200 MB
+_DRAWN = count(0, 10**6)  # random numbers of a kernel, a step and particle
+_DTYPE = Domain("be torch.float32 or torch.float64", lambda dtype: dtype in (torch.float32, torch.float64))
 
 
-def check_end(q: Composition, move: Move) -> None:
+@dataclass(frozen=True)
+class Asked(Checked):
+    """What a caller of `sample` asks for."""
+
+    n: int = setting(1, count())
+    seed: int = 0
+    device: torch.device | str | None = None
+    dtype: torch.dtype = setting(torch.float32, _DTYPE)
+    max_particles: int | None = setting(None, optional(count()))
+    history: bool | None = None
+
+
+def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
+    """Return the plan of a run that can end well; every question about it is asked here, and once."""
+    _check_composition(q)
+    validity = q.validity()
+    validity.settle(repr(q))
+    sampler.check(q)
+    _check_end(q, sampler)
+    _check_kernels(sampler)
+    if sampler.weighted:
+        _warn_of_improper_path(q, validity)
+    q.family.check_dtype(asked.dtype)
+    like = torch.empty(0, dtype=asked.dtype, device=check_device(asked.device or q.family.device))
+    keep = asked.n * sampler.steps <= _MOST_HISTORY if asked.history is None else bool(asked.history)
+    _require_room(q, sampler, asked.n, keep and sampler.particles > 1, like)
+    plan = make_plan(q, sampler, asked.seed, like, keep)
+    _warn_of_signal(plan)
+    _warn_of_rounding(plan)
+    if sampler.tabular and "pull" in plan.used:  # a move that stays leaves all to its kernels
+        _warn_of_coarse_steps(plan)
+    return plan
+
+
+def _check_composition(q: Composition) -> None:
+    """Check that there is something to sample, and that its path has a beginning."""
+    if not q.exponents:
+        raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
+    largest = max(q.exponents.values(), key=abs)
+    require(abs(largest) <= 1e6, "exponents", "be at most 10^6 in size to be sampled", largest)
+    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
+            "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
+
+
+def _check_end(q: Composition, sampler: Sampler) -> None:
     """Check that the schedule's noise end suits the move."""
-    require(not q.schedule.ends_in_pure_noise or q.total == 1 or isinstance(move, Balanced),
-            "a schedule with alpha(1) = 0", "go with the balanced move when W is not 1", f"{move} and W = {q.total:g}",
-            "Leave move= at its default.")  # fmt: skip
+    require(not q.schedule.ends_in_pure_noise or sampler.move.linear(q.total) == q.total,
+            "a schedule with alpha(1) = 0", "go with the balanced move when W is not 1",
+            f"{sampler.move} and W = {q.total:g}", "Leave move= at its default.")  # fmt: skip
 
 
-def warn_of_signal(q: Composition, extent: Extent, time: Tensor, start: Start) -> None:
-    """Warn where particles start from noise although the sources' signal is not gone."""
-    if start.exact:
+def _check_kernels(sampler: Sampler) -> None:
+    """Check that kernels say how many random numbers they take."""
+    for kernel in sampler.kernels:
+        for name in ("normals", "uniforms"):
+            value = getattr(kernel, name)
+            require(_DRAWN.holds(value), f"{name} of {called('kernel', kernel)}", _DRAWN.rule, shorten(value))
+
+
+def _warn_of_improper_path(q: Composition, validity: Validity) -> None:
+    """Warn where the noised composition cannot be normalised though both its ends can: weights have no target there."""
+    if q.mixtures is None or min(q.exponents.values(), default=1) > 0 or q.total <= 0 or validity.proper is False:
         return
-    noise = q.schedule.sigma(time).item()
-    left = q.schedule.alpha(time).item() * (extent.size if extent.known else 1.0) / noise
+    t, answer = q.path_validity()
+    if answer.proper is False:
+        warn(
+            f"the path of {q!r} is improper at t = {t:.3g} ({answer.reason}): Feynman-Kac weights have no target "
+            "there and the result depends on K. Compare several K before believing it."
+        )
+
+
+def _warn_of_signal(plan: Plan) -> None:
+    """Warn where particles start from noise although the sources' signal is not gone."""
+    if plan.origin.exact:
+        return
+    schedule, extent, time = plan.q.schedule, plan.extent, plan.times[0]
+    left = schedule.alpha(time).item() * (extent.size if extent.known else 1.0) / schedule.sigma(time).item()
     if left > (0.5 if extent.known else _SIGNAL):
         warn(
-            f"the schedule should end in noise; {q.schedule} leaves {left:.2g} deviations of the signal at its noisy "
+            f"the schedule should end in noise; {schedule} leaves {left:.2g} deviations of the signal at its noisy "
             "end, more than the start can know. Standardise the data, or raise the schedule's last beta."
         )
 
 
-def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
+def _warn_of_rounding(plan: Plan) -> None:
     """Warn where numbers of this dtype cannot tell the narrowest part of a far target."""
+    extent, dtype = plan.extent, plan.like.dtype
     spacing = torch.finfo(dtype).eps * extent.size
     if extent.known and 10 * spacing > extent.narrowest:
         warn(
@@ -56,21 +128,15 @@ def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
         )
 
 
-def warn_of_coarse_steps(
-    schedule: Schedule, extent: Extent, settings: Settings, build: Callable[[int], tuple[Tensor, Steps]]
-) -> None:
-    """Warn where a Gaussian as narrow or wide as the sources' parts would come out with another variance.
-
-    Args:
-        build: from a number of steps to times and the table of an uncomposed run (W = 1, churn as it is).
-    """
+def _warn_of_coarse_steps(plan: Plan) -> None:
+    """Warn where a Gaussian as narrow or wide as the sources' parts would come out with another variance."""
+    extent, steps = plan.extent, plan.sampler.steps
     deviations = dict.fromkeys([extent.narrowest, *(v**0.5 for v in (min(extent.variances), max(extent.variances)))])
-    steps = settings.steps
-    deviation, ratio = _worst(schedule, deviations, *build(steps))
+    deviation, ratio = _worst(plan, deviations, steps)
     if abs(ratio - 1) <= _WRONG_VARIANCE:
         return
     more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= _MOST_STEPS)
-    fine = (n for n in more if abs(_worst(schedule, deviations, *build(n))[1] - 1) <= _WRONG_VARIANCE)
+    fine = (n for n in more if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE)
     enough = next(fine, None)
     remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."
     warn(
@@ -79,9 +145,12 @@ def warn_of_coarse_steps(
     )
 
 
-def _worst(schedule: Schedule, deviations: Iterable[float], times: Tensor, table: Steps) -> tuple[float, float]:
-    """Return the deviation whose Gaussian is sampled worst, and its variance over the right one."""
-    ratios = {d: variance_ratio(schedule, d**2, times, table) for d in deviations}
+def _worst(plan: Plan, deviations: Iterable[float], steps: int) -> tuple[float, float]:
+    """Return the deviation whose Gaussian is sampled worst by itself, W = 1, and its variance over the right one."""
+    schedule = plan.q.schedule
+    clock = clock_of(plan.q, plan.sampler, steps, plan.extent)
+    table = steps_of(plan.q, plan.sampler, clock, 1.0)
+    ratios = {d: variance_ratio(schedule, d**2, clock.times, table) for d in deviations}
     return max(ratios.items(), key=lambda pair: abs(pair[1] - 1))
 
 
@@ -103,12 +172,11 @@ def variance_ratio(schedule: Schedule, variance: float, times: Tensor, table: St
     return xx / own[-1]
 
 
-def require_room(q: Composition, particles: int, steps: int, n: int, history: bool, like: Tensor) -> None:
+def _require_room(q: Composition, sampler: Sampler, n: int, history: bool, like: Tensor) -> None:
     """Refuse counts whose result, tables or single swarm cannot fit into memory."""
-    dim, width = math.prod(q.event), like.element_size()
-    parts = [getattr(q.family.members[name], "components", None) for name in q.conditions]
-    full = any(getattr(part, "bases", None) is not None for part in parts)
-    tables = steps * 8 * (75 + (len(parts) + 4) * dim * (dim if full else 1))
+    dim, width, particles, steps = math.prod(q.event), like.element_size(), sampler.particles, sampler.steps
+    full = any(part.bases is not None for part in q.mixtures or ())
+    tables = steps * 8 * (75 + (len(q.exponents) + 4) * dim * (dim if full else 1))
     result = n * (particles * (dim * width + 8) + dim * width + 16) + (n * steps * 4 if history else 0)
     swarm = particles * 16 * dim * width
     remedy = "Ask for fewer samples, particles or steps, or sample in parts with other seeds."

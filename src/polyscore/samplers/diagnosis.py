@@ -67,11 +67,12 @@ def _of_reach(run: Run) -> str:
 
 def _of_width(run: Run) -> str:
     least, most = _UNIT
-    if run.arithmetic == "closed form" or not (run.width < least or run.width > most) or len(run.samples) < _FEWEST:
+    if run.sized or not (run.width < least or run.width > most) or len(run.samples) < _FEWEST:
         return ""
     return (
-        f"learned scores should be of data about 1 wide, for which noise and steps are chosen; these samples are "
-        f"{run.width:.2g} wide. Standardise the data, or name its units: Family(members, units=(shift, scale))."
+        "sources of unknown size should be about 1 wide, for which noise and steps are chosen; these samples are "
+        f"{run.width:.2g} wide. Standardise the data, name its units: Family(members, units=(shift, "
+        "scale)), or write its moments()."
     )
 
 

@@ -6,33 +6,27 @@ refills the pages of random numbers. Numbers and results are those of the plain 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 import torch
 
 from polyscore.rng import Stream
 from polyscore.samplers.plan import Plan
-from polyscore.samplers.step import State, advance
+from polyscore.samplers.step import State
 
 
-def is_graphable(plan: Plan) -> bool:
-    """Whether a step of this plan can be captured: a GPU, no host decisions inside."""
-    settings = plan.settings
-    return plan.like.is_cuda and plan.field.graphable and settings.window is None and settings.order == 1
-
-
-def replay(plan: Plan, state: State, noise: Stream, uniform: Stream) -> Iterator[State]:
+def replay(plan: Plan, state: State, streams: Mapping[str, Stream]) -> Iterator[State]:
     """Yield the state after every step; the tensors of one state are overwritten by the next."""
-    static = State(**{field.name: getattr(state, field.name).clone() for field in fields(State)})
+    names = [field.name for field in fields(state)]
+    static = type(state)(**{name: getattr(state, name).clone() for name in names})
     index = torch.zeros(1, dtype=torch.long, device=plan.like.device)
 
     def step() -> State:
-        z, u = noise.on_device(index), uniform.on_device(index)
-        return advance(plan, static, index, z, u)
+        noise = {purpose: stream.on_device(index) for purpose, stream in streams.items()}
+        return plan.sampler.step(plan, static, index, noise)
 
-    noise.load(0)
-    uniform.load(0)
+    _load(streams, 0)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -41,11 +35,15 @@ def replay(plan: Plan, state: State, noise: Stream, uniform: Stream) -> Iterator
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         new = step()
-        for field in fields(State):
-            getattr(static, field.name).copy_(getattr(new, field.name))
+        for name in names:
+            getattr(static, name).copy_(getattr(new, name))
         index += 1
-    for i in range(plan.settings.steps):
-        noise.load(i)
-        uniform.load(i)
+    for i in range(plan.steps):
+        _load(streams, i)
         graph.replay()
         yield static
+
+
+def _load(streams: Mapping[str, Stream], step: int) -> None:
+    for stream in streams.values():
+        stream.load(step)

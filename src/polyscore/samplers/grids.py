@@ -2,7 +2,8 @@
 
 `snr_grid` puts half of its steps evenly in the log noise-to-signal ratio lambda = log(sigma / alpha), so that no scale
 is stepped over, and half where the noise is about as wide as the parts of the sources: a Gaussian of variance v turns
-from noise into data like tanh(lambda - log(v) / 2). `equal_grid` has equal times, as the paper and version 0.2.0 did.
+from noise into data like tanh(lambda - log(v) / 2). `equal_grid` has equal times, as version 0.2.0 did.
+A grid is a function (schedule, steps, extent) -> `TimeGrid`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions.components import Components
+from polyscore.distributions.components import components_of
+from polyscore.registry import Registry
 from polyscore.schedules import T_MAX, T_MIN, Schedule
 
 # Assumed of learned sources, standardised data: variances of its own width and of features a third as wide; and the
@@ -29,10 +31,16 @@ _FINE = 4096
 
 
 class TimeGrid(NamedTuple):
-    """Times from noise to data, `(steps + 1,)`, and the lengths of the steps, `(steps,)`; float64."""
+    """Times from noise to data, `(steps + 1,)`, and the lengths of the steps, `(steps,)`; float64.
+
+    Attributes:
+        to_data: whether the last step goes to t = 0 in all but name: points are handed out as they are, where others
+            are divided by the last alpha.
+    """
 
     times: Tensor
     lengths: Tensor
+    to_data: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class Extent:
         size: the largest |mean| or deviation of any part.
         variances: of the parts along their axes, each once.
         earliest: the least time at which every member can be asked.
-        known: whether all members have closed forms; otherwise standardised data is assumed.
+        known: whether the sizes of all members are; otherwise standardised data is assumed.
+        exact: whether the scores are, none being learned.
     """
 
     narrowest: float
@@ -52,31 +61,48 @@ class Extent:
     variances: tuple[float, ...]
     earliest: float
     known: bool
+    exact: bool
+
+
+class _Size(NamedTuple):
+    """Of one source: variances along its axes, the smallest that a part of it may have, its largest |mean| or width."""
+
+    variances: list[float]
+    least: float
+    reach: float
 
 
 def extent_of(q: Composition) -> Extent:
-    """Return what the closed forms among the factors say, and the assumption for the others."""
-    members = {name: q.family.members[name] for name in q.conditions}
-    parts = {name: part for name, member in members.items() if (part := _components(member)) is not None}
-    known = len(parts) == len(members)
+    """Return what the factors say of their sizes, and the assumption for those that say nothing."""
+    factors = dict(zip(q.conditions, q.factors, strict=True))
+    found = {name: _size(factor, pair) for (name, factor), pair in zip(factors.items(), q.moments, strict=True)}
+    sizes = {name: size for name, size in found.items() if size is not None}
+    known = len(sizes) == len(found)
     variances = {} if known else dict.fromkeys(_UNKNOWN_VARIANCES)
-    for part in parts.values():
-        variances |= dict.fromkeys(_distinct(part.variances))
-    precision = sum(
-        w / parts[name].variances.min().item() for name, w in q.exponents.items() if name in parts and w > 0
-    )
+    for size in sizes.values():
+        variances |= dict.fromkeys(size.variances)
+    precision = sum(w / sizes[name].least for name, w in q.exponents.items() if name in sizes and w > 0)
     narrowest = precision**-0.5 if precision else math.inf
-    sizes = [max(part.means.abs().max().item(), part.variances.max().item() ** 0.5) for part in parts.values()]
-    earliest = max(0.0 if name in parts else getattr(member, "earliest", T_MIN) for name, member in members.items())
+    earliest = max(getattr(factor, "earliest", T_MIN) for factor in factors.values())
     return Extent(
-        narrowest if known else min(narrowest, _UNKNOWN_NARROWEST), max([*sizes, 0.0 if known else 1.0]),
-        tuple(variances), earliest, known,
+        narrowest if known else min(narrowest, _UNKNOWN_NARROWEST),
+        max([*(size.reach for size in sizes.values()), 0.0 if known else 1.0]),
+        tuple(variances), earliest, known, q.is_closed_form,
     )  # fmt: skip
 
 
-def _components(member: object) -> Components | None:
-    found = getattr(member, "components", None)
-    return found if isinstance(found, Components) else None
+def _size(factor: object, moments: tuple[Tensor, Tensor] | None) -> _Size | None:
+    """Return a factor's size by its components, else by its moments: of such the parts are guessed, in their units."""
+    if (components := components_of(factor)) is not None:
+        reach = max(components.means.abs().max().item(), components.variances.max().item() ** 0.5)
+        return _Size(_distinct(components.variances), components.variances.min().item(), reach)
+    if moments is None:
+        return None
+    mean, cov = moments
+    values = cov if cov.ndim == 1 else torch.linalg.eigvalsh(cov)
+    guessed = torch.cat([share * values for share in _UNKNOWN_VARIANCES])
+    least = _UNKNOWN_NARROWEST**2 * values.min().item()
+    return _Size(_distinct(guessed), least, max(mean.abs().max().item(), values.max().item() ** 0.5))
 
 
 def _distinct(variances: Tensor) -> list[float]:
@@ -95,7 +121,7 @@ def equal_grid(schedule: Schedule, steps: int, extent: Extent | None = None) -> 
     """
     latest = 1 - 0.5 / steps if schedule.ends_in_pure_noise else T_MAX
     times = torch.linspace(1, 0, steps + 1, dtype=torch.float64).clamp(T_MIN, latest)
-    return TimeGrid(times, torch.full_like(times[:-1], 1 / steps))
+    return TimeGrid(times, torch.full_like(times[:-1], 1 / steps), to_data=True)
 
 
 def snr_grid(schedule: Schedule, steps: int, extent: Extent) -> TimeGrid:
@@ -106,33 +132,18 @@ def snr_grid(schedule: Schedule, steps: int, extent: Extent) -> TimeGrid:
     parts = torch.tanh(lines[:, None] - centres).mean(-1)
     share = 0.5 * _unit(lines) + 0.5 * _unit(parts)
     wanted = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
-    times = time_at(schedule, _interpolate(wanted, share, lines))
+    times = schedule.time_at(_interpolate(wanted, share, lines))
     return TimeGrid(times, times[:-1] - times[1:])
 
 
 def _ends(schedule: Schedule, extent: Extent) -> tuple[float, float]:
     """Return lambda at the first and at the last time."""
-    latest = noise_to_signal(schedule, torch.tensor(T_MAX, dtype=torch.float64)).item()
+    latest = schedule.log_noise_to_signal(torch.tensor(T_MAX, dtype=torch.float64)).item()
     first = min(latest, math.log(max(_PURE, 50 * extent.size))) if schedule.ends_in_pure_noise else latest
     last = math.log(_RESOLVED * extent.narrowest)
     if extent.earliest > 0:
-        last = max(last, noise_to_signal(schedule, torch.tensor(extent.earliest, dtype=torch.float64)).item())
+        last = max(last, schedule.log_noise_to_signal(torch.tensor(extent.earliest, dtype=torch.float64)).item())
     return first, min(last, first - 1)
-
-
-def noise_to_signal(schedule: Schedule, t: Tensor) -> Tensor:
-    """Return lambda = log(sigma / alpha); it rises with t."""
-    return schedule.sigma(t).log() - schedule.alpha(t).log()
-
-
-def time_at(schedule: Schedule, ratio: Tensor) -> Tensor:
-    """Return the times at which `noise_to_signal` has these values, by bisection in logit time."""
-    low, high = torch.full_like(ratio, -60.0), torch.full_like(ratio, 36.0)
-    for _ in range(64):
-        middle = 0.5 * (low + high)
-        below = noise_to_signal(schedule, torch.sigmoid(middle)) < ratio
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return torch.sigmoid(0.5 * (low + high))
 
 
 def _unit(values: Tensor) -> Tensor:
@@ -147,4 +158,4 @@ def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
 
 
-GRIDS: dict[str, Callable[[Schedule, int, Extent], TimeGrid]] = {"snr": snr_grid, "equal": equal_grid}
+GRIDS: Registry[Callable[[Schedule, int, Extent], TimeGrid]] = Registry("grid", {"snr": snr_grid, "equal": equal_grid})

@@ -1,68 +1,31 @@
-"""What is the same for every chunk of a run: settings, tables of scalars, the prepared field, how to draw."""
+"""What is the same for every chunk of a run: the sampler, tables of scalars, the prepared field, how to draw."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import ArgumentError, require
-from polyscore.fields import Field, prepare, row
+from polyscore.fields import Field, row
 from polyscore.rng import Stream, block_size
-from polyscore.samplers.checks import check_end, warn_of_coarse_steps, warn_of_rounding, warn_of_signal
+from polyscore.samplers.answers import called, check_columns, checked_grid
 from polyscore.samplers.grids import GRIDS, Extent, TimeGrid, extent_of
-from polyscore.samplers.moves import (
-    QUADRATURES,
-    Balanced,
-    Move,
-    Quadrature,
-    Rates,
-    Steps,
-    euler_steps,
-    frozen_steps,
-    multistep_steps,
-)
-from polyscore.samplers.starts import STARTS, Start, pooled
-from polyscore.smc import Resampler
+from polyscore.samplers.integrators import INTEGRATORS, euler_steps, frozen_steps, multistep_steps
+from polyscore.samplers.moves import Integrator, Rates, Steps
+from polyscore.samplers.parts import found
+from polyscore.samplers.quadratures import QUADRATURES, Quadrature
+from polyscore.samplers.starts import STARTS, Start
+from polyscore.smc import Resampler, resampler
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything about a sampler that the loop needs; `Denoise` and `FeynmanKac` are two ways to fill it.
-
-    Attributes:
-        clip: bound on |g|, or None.
-        threshold: resample a swarm when its ESS is at most this share of K; 1 means after every step.
-        window: (low, high) times between which resampling happens, or None for all.
-        resampler: None carries no weights at all.
-        ancestry: keep every step's parents.
-        grid, integrator, quadrature, start: as in `FeynmanKac`.
-    """
-
-    particles: int
-    steps: int
-    churn: float
-    order: int
-    move: Move
-    resampler: Resampler | None
-    clip: float | None = None
-    threshold: float = 1.0
-    window: tuple[float, float] | None = None
-    ancestry: bool = False
-    grid: str = "snr"
-    integrator: str = "multistep"
-    quadrature: str = "noise"
-    start: str = "matched"
-
-    @property
-    def carries(self) -> bool:
-        """Whether a swarm may keep its weights over a step."""
-        return self.threshold < 1 or self.window is not None
+if TYPE_CHECKING:
+    from polyscore.samplers.sampler import Sampler
 
 
 class Coefficients(NamedTuple):
@@ -79,36 +42,45 @@ class Coefficients(NamedTuple):
     constant: float | Tensor
     along: float | Tensor
     across: float | Tensor
+    alpha: float | Tensor
+    sigma: float | Tensor
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run before its first random number."""
+    """A run before its first random number.
+
+    Attributes:
+        clock: the times and the lengths of the steps.
+        scalars: of every step, `(steps + 1, 13)`, float64: row i holds the move from time i and the rates at time i.
+        origin: where particles start.
+        field: the composed score on these times.
+        like: an empty tensor of the run's dtype, on its device.
+        history: keep the ESS of every step and swarm.
+        tables: a sampler's own, by name, `(steps + 1, ...)` on the device; see `Sampler.tables`.
+    """
 
     q: Composition
-    settings: Settings
-    grid: TimeGrid
-    steps: Steps
-    quadrature: Quadrature
-    rates: Rates
-    start: Start
+    sampler: Sampler
+    extent: Extent
+    clock: TimeGrid
+    scalars: Tensor
+    origin: Start
     field: Field
     seed: int
     like: Tensor
-    history: bool = True  # keep the ESS of every step and swarm
+    history: bool = True
+    tables: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     @property
     def times(self) -> Tensor:
-        """The grid's times, `(steps + 1,)`."""
-        return self.grid.times
+        """The grid's times, `(steps + 1,)`, from noise to data."""
+        return self.clock.times
 
-    @cached_property
-    def last_signal(self) -> float:
-        """alpha at the last time, by which points are divided at the end: parts may be wide against the last noise.
-
-        Equal times end at 0 in all but name, and hand out what they have.
-        """
-        return 1.0 if self.settings.grid == "equal" else self.q.schedule.alpha(self.times[-1]).item()
+    @property
+    def steps(self) -> int:
+        """How many steps there are: the grid decides."""
+        return len(self.clock.lengths)
 
     @property
     def event(self) -> tuple[int, ...]:
@@ -118,47 +90,47 @@ class Plan:
     @property
     def block(self) -> int:
         """Swarms per generator."""
-        return block_size(self.settings.particles * math.prod(self.event))
+        return block_size(self.sampler.particles * math.prod(self.event))
+
+    @property
+    def graphable(self) -> bool:
+        """Whether a step can be captured into a CUDA graph: a GPU, no host decisions inside."""
+        return self.like.is_cuda and self.field.graphable and self.sampler.graphable
 
     @cached_property
-    def _table(self) -> Tensor:
-        """All scalars, `(steps + 1, 11)`; row i holds the move from time i and the rates at time i."""
-        moves = [torch.cat([column, column[-1:]]) for column in (*self.steps, *self.quadrature)]
-        return torch.stack([*moves, *self.rates], dim=-1)
+    def scheme(self) -> Resampler | None:
+        """How swarms are resampled; None carries no weights at all."""
+        return None if self.sampler.resampling is None else resampler(self.sampler.resampling)
+
+    @cached_property
+    def last_signal(self) -> float:
+        """alpha at the last time, by which points are divided at the end: parts may be wide against the last noise."""
+        return 1.0 if self.clock.to_data else self.q.schedule.alpha(self.times[-1]).item()
 
     @cached_property
     def _rows(self) -> list[list[float]]:
-        return self._table.tolist()
+        return self.scalars.tolist()
 
     @cached_property
-    def _device_table(self) -> Tensor:
-        return self._table.to(self.like)
+    def _device_scalars(self) -> Tensor:
+        return self.scalars.to(self.like)
 
     def coefficients(self, i: int | Tensor) -> Coefficients:
         """Return the scalars of row i; a device index gives device scalars."""
         if isinstance(i, int):
             return Coefficients(*self._rows[i])
-        return Coefficients(*row(self._device_table, i).unbind())
+        return Coefficients(*row(self._device_scalars, i).unbind())
 
     @cached_property
-    def looks_back(self) -> bool:
-        """Whether a step uses the clean point of the step before."""
-        return bool(self.steps.back.any())
+    def used(self) -> frozenset[str]:
+        """The coefficients that are not zero throughout: what the others would multiply need not be computed."""
+        columns = zip(Coefficients._fields, self.scalars.unbind(-1), strict=True)
+        return frozenset(name for name, column in columns if bool(column.any()))
 
     @cached_property
-    def looks_left(self) -> bool:
-        """Whether the rate at a step's beginning counts."""
-        return bool(self.quadrature.left.any())
-
-    @cached_property
-    def has_constant(self) -> bool:
-        """Whether the rate has a term that is the same for all particles."""
-        return bool(self.rates.constant.any())
-
-    @cached_property
-    def has_along(self) -> bool:
-        """Whether the rate has a term in <x, S>."""
-        return bool(self.rates.along.any())
+    def halves(self) -> bool:
+        """Whether both ends of every step count alike."""
+        return torch.equal(*(self.scalars[:, Coefficients._fields.index(end)] for end in ("left", "right")))
 
     def stream(self, purpose: str, shape: tuple[int, ...], start: int, stop: int, normal: bool) -> Stream:
         """Return the stream of a purpose for swarms start..stop."""
@@ -168,49 +140,51 @@ class Plan:
         )  # fmt: skip
 
 
-def make_plan(q: Composition, settings: Settings, seed: int, like: Tensor, history: bool = True) -> Plan:
-    """Check that `q` can be sampled, and precompute what depends on time alone."""
-    if not q.exponents:
-        raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
-    largest = max(q.exponents.values(), key=abs)
-    require(abs(largest) <= 1e6, "exponents", "be at most 10^6 in size to be sampled", largest)
-    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
-            "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
-    q.validity().settle(repr(q))
-    check_end(q, settings.move)
-    extent, schedule, total = extent_of(q), q.schedule, q.total
-    grid = GRIDS[settings.grid](schedule, settings.steps, extent)
-    begin = STARTS[settings.start](q, settings.move, grid.times[0])
-    if settings.start == "matched" and q.is_closed_form and not begin.exact:
-        begin = pooled(q, begin, grid.times[0], seed)
-    warn_of_signal(q, extent, grid.times[0], begin)
-    warn_of_rounding(extent, like.dtype)
-    if settings.order == 1:  # Heun's steps are no table, and its error is of second order
-        warn_of_coarse_steps(schedule, extent, settings, lambda steps: _uncomposed(q, settings, steps, extent))
-    steps = _steps(q, settings, grid, total)
-    quadrature = QUADRATURES[settings.quadrature](schedule, grid, extent)
-    rates = settings.move.rates(schedule, grid.times, total, math.prod(q.event))
-    return Plan(q, settings, grid, steps, quadrature, rates, begin, prepare(q, grid.times, like), seed, like, history)
+def make_plan(q: Composition, sampler: Sampler, seed: int, like: Tensor, history: bool = True) -> Plan:
+    """Precompute what depends on time alone; `checks.before` is who asks whether `q` can be sampled."""
+    extent = extent_of(q)
+    clock = clock_of(q, sampler, sampler.steps, extent)
+    times = clock.times
+    origin = found(STARTS, sampler.start)(q, sampler.move, times[0], seed)
+    scalars = _scalars(q, sampler, clock, extent)
+    prepared, tables = sampler.prepare(q, times, like), sampler.tables(q, times, like)
+    return Plan(q, sampler, extent, clock, scalars, origin, prepared, seed, like, history, tables)
 
 
-def _integrator(q: Composition, settings: Settings) -> str:
-    """Return the one that serves: Euler cannot start where alpha(1) = 0, nor others take Heun or the paper's move."""
+def _scalars(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
+    schedule, times = q.schedule, clock.times
+    quadrature = found(QUADRATURES, sampler.quadrature)(schedule, clock, extent)
+    check_columns(called("quadrature", sampler.quadrature), quadrature, Quadrature._fields, len(clock.lengths))
+    moves = [torch.cat([column, column[-1:]]) for column in (*steps_of(q, sampler, clock, q.total), *quadrature)]
+    rates = sampler.move.rates(schedule, times, q.total, math.prod(q.event))
+    check_columns(f"the rates of {called('move', sampler.move)}", rates, Rates._fields, len(times))
+    return torch.stack([*moves, *rates, schedule.alpha(times), schedule.sigma(times)], dim=-1)
+
+
+def steps_of(q: Composition, sampler: Sampler, clock: TimeGrid, total: float) -> Steps:
+    """Return the move's table for a composition of this W, by the integrator that serves `q`."""
+    integrator = _integrator(q, sampler)
+    table = sampler.move.steps(q.schedule, clock, total, sampler.churn, integrator)
+    subject = f"the steps of {called('move', sampler.move)} by {called('integrator', integrator)}"
+    check_columns(subject, table, Steps._fields, len(clock.lengths), least=("noise",))
+    return table
+
+
+def clock_of(q: Composition, sampler: Sampler, steps: int, extent: Extent) -> TimeGrid:
+    """Return the sampler's times for so many steps."""
+    grid = found(GRIDS, sampler.grid)
+    return checked_grid(called("grid", sampler.grid), grid(q.schedule, steps, extent))
+
+
+def _integrator(q: Composition, sampler: Sampler) -> Integrator:
+    """Return the one that serves: Euler cannot start where alpha(1) = 0, nor others take Heun or an unbalanced move.
+
+    The line through two clean points has no meaning where a kernel has moved the particle between them.
+    """
+    chosen: Integrator = found(INTEGRATORS, sampler.integrator)
+    if chosen is multistep_steps and sampler.kernels:
+        chosen = frozen_steps
     if q.schedule.ends_in_pure_noise:
-        return "frozen" if settings.integrator == "euler" else settings.integrator
-    balanced = q.total == 1 or isinstance(settings.move, Balanced)
-    return settings.integrator if balanced and settings.order == 1 else "euler"
-
-
-def _steps(q: Composition, settings: Settings, grid: TimeGrid, total: float) -> Steps:
-    """Return the integrator's table for a composition of this W."""
-    name = _integrator(q, settings)
-    if name == "euler":
-        return euler_steps(q.schedule, grid, total, settings.churn, settings.move)
-    build = multistep_steps if name == "multistep" else frozen_steps
-    return build(q.schedule, grid.times, total, settings.churn)
-
-
-def _uncomposed(q: Composition, settings: Settings, steps: int, extent: Extent) -> tuple[Tensor, Steps]:
-    """Return times and table of a run of one condition by itself, by the steps that the run takes."""
-    grid = GRIDS[settings.grid](q.schedule, steps, extent)
-    return grid.times, _steps(q, settings, grid, 1.0)
+        return frozen_steps if chosen is euler_steps else chosen
+    balanced = sampler.move.linear(q.total) == q.total or chosen not in (multistep_steps, frozen_steps)
+    return chosen if balanced and sampler.order == 1 else euler_steps

@@ -43,6 +43,7 @@ class Run:
         variables: names of the coordinates, where the family has them.
         doubts: what was warned of before and while it ran.
         width: deviation of the particles, averaged over coordinates, in the coordinates in which they were sampled.
+        sized: whether the sizes of all sources were known beforehand; otherwise data about 1 wide were assumed.
         reach: the largest median |x| of a coordinate, in deviations of the training data; NaN where these are unknown.
     """
 
@@ -66,6 +67,7 @@ class Run:
     doubts: tuple[str, ...] = ()
     reach: float = math.nan
     width: float = math.nan
+    sized: bool = False
 
     @property
     def ess(self) -> Tensor:

@@ -3,7 +3,8 @@
 The path there is prod_a P_{a,t}^{w_a}. `matched` takes each closed-form factor as the Gaussian of its own mean and
 covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1).
 Where a mixture's signal is left, draws of it are weighed by the path itself (`pooled`). Learned factors count as noise.
-`noise` is N(0, sigma^2 I / W), as if no signal were left at all; the paper starts from N(0, I) whatever W is.
+`noise` is N(0, sigma^2 I / W), as if no signal were left at all, or what else the move says for it.
+A start is a function (composition, move, first time, seed) -> `Start`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Distribution
-from polyscore.distributions.components import Components, weights_of
+from polyscore.registry import Registry
 from polyscore.rng import generator
 from polyscore.samplers.moves import Move
 
 # Draws in a pool, the effective ones it must have, how much wider half of them are; and the deviation of log-weights
 # below which a path counts as Gaussian.
 _POOL, _FEWEST_IN_POOL, _WIDER, _EQUAL = 1 << 16, 5000, 2.0, 0.03
-_MOST_FULL = 512  # beyond so many dimensions a mixture's covariance counts by its diagonal
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Start:
         return _log_standard(z) - log_det
 
 
-def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
+def pure_noise(q: Composition, move: Move, time: Tensor, seed: int = 0) -> Start:
     """Return N(0, v sigma^2 I) with v the move's own, and the mass of N(0, sigma^2 I)^W."""
     scale = q.schedule.sigma(time).item()
     variance = move.start_variance(q.total) * scale**2
@@ -74,20 +73,27 @@ def pure_noise(q: Composition, move: Move, time: Tensor) -> Start:
     return Start(0.0, math.sqrt(variance), mass)
 
 
-def matched(q: Composition, move: Move, time: Tensor) -> Start:
+def matched(q: Composition, move: Move, time: Tensor, seed: int) -> Start:
+    """Return the product of the factors' Gaussians, or draws of the path where it is known and no Gaussian."""
+    start = gaussian_product(q, move, time)
+    return pooled(q, start, time, seed) if q.has_density and not start.exact else start
+
+
+def gaussian_product(q: Composition, move: Move, time: Tensor) -> Start:
     """Return the product of the factors' Gaussians; pure noise where it is improper or nothing is known."""
-    members = [q.family.members[name] for name in q.conditions]
-    if not any(isinstance(member, Distribution) and hasattr(member, "components") for member in members):
+    known = q.moments
+    if all(pair is None for pair in known):
         return pure_noise(q, move, time)
     alpha, sigma = q.schedule.alpha(time).item(), q.schedule.sigma(time).item()
-    moments = [_moments(member, q.event[0]) for member in members]
+    nothing = torch.zeros(2, q.event[0], dtype=torch.float64)  # of a factor of which nothing is known, noise is left
+    moments = [nothing if pair is None else pair for pair in known]
     full = any(cov.ndim == 2 for _, cov in moments)
     gaussians = [_noised(mean, cov, alpha, sigma, full) for mean, cov in moments]
     product = _product(gaussians, list(q.exponents.values()))
     if product is None:
         return pure_noise(q, move, time)
     mean, root, log_mass = product
-    exact = all(isinstance(c := getattr(member, "components", None), Components) and c.count == 1 for member in members)
+    exact = (mixtures := q.mixtures) is not None and all(components.count == 1 for components in mixtures)
     return Start(mean, root, log_mass, informed=True, exact=exact)
 
 
@@ -120,28 +126,12 @@ def _log_standard(z: Tensor) -> Tensor:
 
 def _log_path(q: Composition, x: Tensor, time: Tensor) -> Tensor:
     """Of the members themselves: the sampler's coordinates are theirs, whatever units the family has."""
-    alpha, sigma = q.schedule.alpha(time), q.schedule.sigma(time)
-    terms = [w * q.distribution(name).log_prob(x, alpha, sigma) for name, w in q.exponents.items()]
-    return torch.stack(terms).sum(0)
+    return q.standard_log_density(x, q.schedule.alpha(time), q.schedule.sigma(time))
 
 
-STARTS: dict[str, Callable[[Composition, Move, Tensor], Start]] = {"matched": matched, "noise": pure_noise}
-
-
-def _moments(member: object, dim: int) -> tuple[Tensor, Tensor]:
-    """Return mean `(d,)` and covariance, `(d,)` where it is diagonal; a learned member has neither."""
-    components = getattr(member, "components", None)
-    if not isinstance(components, Components) or not isinstance(member, Distribution):
-        return torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
-    weights = weights_of(member)
-    mean = weights @ components.means
-    away = components.means - mean
-    if components.count == 1 and components.bases is None:
-        return mean, components.variances[0]
-    if dim > _MOST_FULL and components.bases is None:
-        return mean, weights @ (components.variances + away**2)
-    within = torch.einsum("m,mde->de", weights, components.covariances)
-    return mean, within + (weights[:, None] * away).T @ away
+STARTS: Registry[Callable[[Composition, Move, Tensor, int], Start]] = Registry(
+    "start", {"matched": matched, "noise": pure_noise}
+)
 
 
 def _noised(mean: Tensor, cov: Tensor, alpha: float, sigma: float, full: bool) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Resampling schemes `(log_weights, u) -> indices`: particle k survives K * w_k times in expectation.
 
-A scheme is pure: it says how many uniforms it needs per swarm and turns them into ancestors. Douc, Cappe & Moulines
+A scheme is pure: it says how many uniforms it needs per swarm and turns them into ancestors; one of your own is a
+subclass of `Resampler`, registered in `SCHEMES` where a name shall stand for it. Douc, Cappe & Moulines
 (2005) compare the four. Cumulative sums run in float32 or better, whatever the particles' precision.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import require
+from polyscore.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def invert(cumulative: Tensor, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Systematic(Resampler):
-    """One uniform for all: points (k + u) / K. The paper's scheme."""
+    """One uniform for all: points (k + u) / K."""
 
     def uniforms(self, particles: int) -> int:
         return 1
@@ -111,17 +112,12 @@ class Residual(Resampler):
         return torch.where(slots < filled[..., -1:], sure, drawn)
 
 
-_SCHEMES: dict[str, type[Resampler]] = {
-    "systematic": Systematic,
-    "stratified": Stratified,
-    "multinomial": Multinomial,
-    "residual": Residual,
-}
+SCHEMES: Registry[type[Resampler]] = Registry(
+    "resampling",
+    {"systematic": Systematic, "stratified": Stratified, "multinomial": Multinomial, "residual": Residual},
+)
 
 
 def resampler(name: str | Resampler) -> Resampler:
     """Return the scheme of that name; a `Resampler` passes through."""
-    if isinstance(name, Resampler):
-        return name
-    require(name in _SCHEMES, "resampling", f"be one of {', '.join(_SCHEMES)}", repr(name))
-    return _SCHEMES[name]()
+    return name if isinstance(name, Resampler) else SCHEMES[name]()

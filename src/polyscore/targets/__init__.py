@@ -1,9 +1,9 @@
-"""Exact references: what a perfect sampler would draw from a composition of closed-form distributions.
+"""Exact references: what a perfect sampler would draw from a composition of densities.
 
 | method | where | exact? |
 |---|---|---|
 | closed form | all factors Gaussian | yes |
-| grid | mixtures in one and two dimensions | to its cell: inverse-CDF draws, jittered within the cell |
+| grid | any densities in one and two dimensions | to its cell: inverse-CDF draws, jittered within the cell |
 | rejection | mixtures that share their components, where 1 % or more is accepted | yes |
 | importance | any mixtures | in the limit |
 
@@ -16,17 +16,16 @@ Every draw is seeded; a reference can be drawn again.
 from __future__ import annotations
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Gaussian
 from polyscore.errors import require
 from polyscore.notices import warn
 from polyscore.targets.closed_form import ClosedForm
-from polyscore.targets.grid import Grid
+from polyscore.targets.grid import OnGrid
 from polyscore.targets.importance import Importance, ProductImportance
 from polyscore.targets.rejection import Rejection, rejection_plan
 from polyscore.targets.rescaled import Rescaled, standard
 from polyscore.targets.target import Target
 
-__all__ = ["ClosedForm", "Grid", "Importance", "ProductImportance", "Rejection", "Rescaled", "Target", "exact"]
+__all__ = ["ClosedForm", "Importance", "OnGrid", "ProductImportance", "Rejection", "Rescaled", "Target", "exact"]
 
 _LOW_ACCEPTANCE = 0.01
 
@@ -35,25 +34,34 @@ def exact(q: Composition, method: str | None = None) -> Target:
     """Return the exact target of `q`, by the first method that applies unless one is named.
 
     Args:
-        q: a proper composition of closed-form distributions.
-        method: "closed form", "grid", "rejection", "importance" or "product importance" (the paper's proposal).
+        q: a proper composition of densities: Gaussians and mixtures, or any in one and two dimensions.
+        method: "closed form", "grid", "rejection", "importance" or "product importance" (numerators alone propose).
     """
     q.validity().settle(repr(q))
-    gaussian = all(isinstance(q.distribution(name), Gaussian) for name in q.conditions)
+    for name in q.conditions:
+        q.density(name)  # says which has none
     if q.family.units is not None:
-        return Rescaled(q, exact(standard(q), method))
-    if method is None and not gaussian and q.event[0] <= 2:
-        grid = Grid(q)
+        return Rescaled(q, _exact(standard(q), method))
+    return _exact(q, method)
+
+
+def _exact(q: Composition, method: str | None) -> Target:
+    if q.mixtures is None:
+        require(method in (None, OnGrid.method), "method", f"be {OnGrid.method!r} for densities that are no mixtures",
+                repr(method), "Leave method=None.")  # fmt: skip
+        return OnGrid(q)
+    if method is None and not q.is_gaussian and q.event[0] <= 2:
+        grid = OnGrid(q)
         if grid.coarseness < 0.5:
             return grid
     if method is None:
-        method = "closed form" if gaussian else _beyond_two(q)
-    kinds = {kind.method: kind for kind in (ClosedForm, Grid, Rejection, Importance, ProductImportance)}
+        method = "closed form" if q.is_gaussian else _beyond_two(q)
+    kinds = {kind.method: kind for kind in (ClosedForm, OnGrid, Rejection, Importance, ProductImportance)}
     require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method))
-    require(method != "closed form" or gaussian, "the closed form", "be asked of Gaussians", repr(q),
+    require(method != "closed form" or q.is_gaussian, "the closed form", "be asked of Gaussians", repr(q),
             "Leave method=None.")  # fmt: skip
     target = kinds[method](q)
-    if isinstance(target, Grid) and target.coarseness >= 0.5:
+    if isinstance(target, OnGrid) and target.coarseness >= 0.5:
         warn(
             f"a grid's cells should be narrower than the density's features; they are {target.coarseness:.2g} of the "
             "narrowest deviation. Use method=None, which chooses another method here."

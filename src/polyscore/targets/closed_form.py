@@ -1,4 +1,4 @@
-"""The composition of Gaussians, a Gaussian: Theorem 1 of the paper, with any means."""
+"""The composition of Gaussians, a Gaussian."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.distributions import Gaussian
-from polyscore.distributions.components import components_of
 from polyscore.targets.draws import check_count
 from polyscore.targets.target import Target, symmetric
 
@@ -21,7 +20,7 @@ class ClosedForm(Target):
 
     def __init__(self, q: Composition) -> None:
         super().__init__(q)
-        parts = [components_of(q.distribution(name)) for name in q.conditions]
+        parts = q.require_mixtures("the closed form")
         weighted = [w * part.precisions[0] for w, part in zip(q.exponents.values(), parts, strict=True)]
         precision = torch.stack(weighted).sum(0)
         pull = torch.stack([matrix @ part.means[0] for matrix, part in zip(weighted, parts, strict=True)]).sum(0)

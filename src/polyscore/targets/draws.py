@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Distribution, Gaussian
-from polyscore.distributions.components import components_of, weights_of
+from polyscore.distributions import Gaussian, Mixture
 from polyscore.errors import is_count, require
 from polyscore.limits import require_memory
 from polyscore.notices import warn
@@ -27,18 +26,18 @@ def check_count(n: int, numbers: int) -> None:
     require_memory(8 * int(n) * numbers, f"{n} draws", "Draw fewer, or a part at a time with a seed each.")
 
 
-def parts(source: Distribution, count: int, seed: int, q: Composition) -> Iterator[Tensor]:
+def parts(source: Gaussian | Mixture, count: int, seed: int, q: Composition) -> Iterator[Tensor]:
     """Yield `source.sample(count, seed)` in float64, in parts that leave room for both densities."""
-    components, weights = components_of(source), weights_of(source)
+    components = source.components
     kinds, normals = generator(seed, "component"), generator(seed, "gaussian")
     for size in _sizes(count, _rows(source, q)):
         which = torch.zeros(size, dtype=torch.long)
         if not isinstance(source, Gaussian):
-            which = torch.multinomial(weights, size, replacement=True, generator=kinds)
+            which = torch.multinomial(components.weights, size, replacement=True, generator=kinds)
         yield components.draw(which, torch.randn(size, source.dim, generator=normals, dtype=torch.float64))
 
 
-def log_ratios(q: Composition, source: Distribution, count: int, seed: int) -> Tensor:
+def log_ratios(q: Composition, source: Gaussian | Mixture, count: int, seed: int) -> Tensor:
     """Return log q(x) - log source(x) at `count` draws of the source, `(count,)`."""
     return torch.cat([q.log_density(x) - source.log_prob(x) for x in parts(source, count, seed, q)])
 
@@ -59,9 +58,9 @@ def warn_of_low(ess: float, subject: str, remedy: str) -> None:
         warn(f"{subject} rests on an effective sample size of {ess:.0f} (below {LOW_ESS}). {remedy}")
 
 
-def _rows(source: Distribution, q: Composition) -> int:
+def _rows(source: Gaussian | Mixture, q: Composition) -> int:
     """Points per part, a multiple of the block."""
-    every = [components_of(part) for part in (source, *map(q.distribution, q.conditions))]
+    every = [source.components, *q.require_mixtures("what is drawn")]
     width = max(part.count * part.dim for part in every)
     width = max(width, *(part.dim**2 for part in every if part.bases is not None), 1)
     return max(_BLOCK, _CHUNK_NUMBERS // width // _BLOCK * _BLOCK)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.distributions import Mixture
-from polyscore.distributions.components import components_of, weights_of
+from polyscore.distributions.components import Components
 from polyscore.errors import ArgumentError, require
 from polyscore.limits import require_memory
 from polyscore.rng import generator
@@ -27,7 +28,7 @@ class Importance(Target):
 
     Half of the proposal is the product of the numerators; the other has one component for each choice of component
     per factor, with precision sum_a w_a P_a where that is positive definite. These are the composition's own tails, so
-    the weights' variance is finite where the numerators alone (the paper's proposal) would leave it infinite.
+    the weights' variance is finite where the numerators alone would leave it infinite.
     """
 
     method = "importance"
@@ -73,7 +74,7 @@ class Importance(Target):
 
 
 class ProductImportance(Importance):
-    """The paper's reference: propose from the product of the numerators, 1000 draws a sample, weights 1 / denominators.
+    """Propose from the product of the numerators, 1000 draws a sample, with weights 1 / denominators.
 
     Along ridges its tails are lighter than the target's, so the weights have infinite variance and, rarely, collapse.
     """
@@ -112,34 +113,44 @@ def product_proposal(q: Composition) -> Mixture:
     return Mixture(means, list(covs), torch.softmax(log_mass, 0))
 
 
+class _Product(NamedTuple):
+    """The Gaussian prod_a (weight N)_{a,k_a}^{w_a} of one choice k of components, and the log of its mass."""
+
+    mean: Tensor
+    cov: Tensor
+    log_mass: Tensor
+
+
 def _choices(q: Composition, exponents: dict[str, float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means, covariances and log-masses of prod_a (weight N)_{a,k_a}^{w_a} over all proper choices k."""
-    factors = [
-        (w, components_of(q.distribution(name)), weights_of(q.distribution(name))) for name, w in exponents.items()
-    ]
-    count = math.prod(components.count for _, components, _ in factors)
+    """Return means, covariances and log-masses of the products over all choices of components that are proper."""
+    mixtures = dict(zip(q.conditions, q.require_mixtures("importance sampling"), strict=True))
+    factors = [(w, mixtures[name]) for name, w in exponents.items()]
+    count = math.prod(components.count for _, components in factors)
     require(count <= _MOST_COMBINATIONS, "the product of mixtures", f"have at most {_MOST_COMBINATIONS} combinations",
             count, "Merge components, or draw a reference by Feynman-Kac correction with many particles.")  # fmt: skip
     dim = q.event[0]
     require_memory(24 * count * dim**2, f"{count} covariances in {dim} dimensions", "Merge components.")
-    means, covs, log_masses = [], [], []
-    for choice in itertools.product(*(range(components.count) for _, components, _ in factors)):
-        precisions = [w * components.precisions[k] for (w, components, _), k in zip(factors, choice, strict=True)]
-        precision = torch.stack(precisions).sum(0)
-        if torch.linalg.eigvalsh(precision)[0] <= 1e-9 * precision.abs().max():
-            continue
-        pulls = [p @ components.means[k] for p, (_, components, _), k in zip(precisions, factors, choice, strict=True)]
-        mean, cov = torch.linalg.solve(precision, torch.stack(pulls).sum(0)), symmetric(torch.linalg.inv(precision))
-        at_mean = [
-            w * (components.log_prob(mean, 1.0, 0.0)[k] + weights[k].log())
-            for (w, components, weights), k in zip(factors, choice, strict=True)
-        ]
-        means.append(mean)
-        covs.append(cov)
-        log_masses.append(torch.stack(at_mean).sum() + 0.5 * torch.logdet(2 * math.pi * cov))
-    if not means:
+    choices = itertools.product(*(range(components.count) for _, components in factors))
+    products = [found for choice in choices if (found := _product(factors, choice)) is not None]
+    if not products:
         raise ArgumentError(
             f"a proposal must have a proper Gaussian among its choices of components; got {q!r}, which has none. "
             "Lower the negative exponents."
         )
-    return torch.stack(means), torch.stack(covs), torch.stack(log_masses)
+    means, covs, log_masses = (torch.stack(column) for column in zip(*products, strict=True))
+    return means, covs, log_masses
+
+
+def _product(factors: list[tuple[float, Components]], choice: tuple[int, ...]) -> _Product | None:
+    """Return the product of one component of each factor, or None where it is improper."""
+    chosen = [(w, components, k) for (w, components), k in zip(factors, choice, strict=True)]
+    precisions = [w * components.precisions[k] for w, components, k in chosen]
+    precision = torch.stack(precisions).sum(0)
+    if torch.linalg.eigvalsh(precision)[0] <= 1e-9 * precision.abs().max():
+        return None
+    pulls = [p @ components.means[k] for p, (_, components, k) in zip(precisions, chosen, strict=True)]
+    mean, cov = torch.linalg.solve(precision, torch.stack(pulls).sum(0)), symmetric(torch.linalg.inv(precision))
+    at_mean = [
+        w * (components.log_prob(mean, 1.0, 0.0)[k] + components.weights[k].log()) for w, components, k in chosen
+    ]
+    return _Product(mean, cov, torch.stack(at_mean).sum() + 0.5 * torch.logdet(2 * math.pi * cov))

@@ -6,13 +6,14 @@ import itertools
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.distributions import Distribution
-from polyscore.distributions.components import Components, components_of, weights_of
+from polyscore.distributions import Gaussian, Mixture
+from polyscore.distributions.components import Components
 from polyscore.errors import ArgumentError, require
 from polyscore.rng import derive, generator
 from polyscore.targets.draws import check_count, effective, log_mean, log_ratios, parts, warn_of_low
@@ -82,52 +83,47 @@ class Rejection(Target):
             yield x[u.log() < log_ratio]
 
 
-def rejection_plan(q: Composition) -> tuple[Distribution, float] | None:
+def rejection_plan(q: Composition) -> tuple[Gaussian | Mixture, float] | None:
     """Return (proposal, log of the bound on q / proposal), or None where no bound is known."""
-    best: tuple[Distribution, float] | None = None
+    best: tuple[Any, float] | None = None
+    mixtures = dict(zip(q.conditions, q.require_mixtures("rejection"), strict=True))
     for name, exponent in q.exponents.items():
         if exponent < 1:
             continue
-        bound = _log_bound(q, {**q.exponents, name: exponent - 1})
+        bound = _log_bound(mixtures, {**q.exponents, name: exponent - 1})
         if bound is not None and (best is None or bound < best[1]):
             best = (q.distribution(name), bound)
     return best
 
 
-def _log_bound(q: Composition, exponents: dict[str, float]) -> float | None:
+def _log_bound(mixtures: dict[str, Components], exponents: dict[str, float]) -> float | None:
     """Bound log prod_a p_a^{w_a} by pairing every denominator with numerators over the same components."""
     rest = {name: w for name, w in exponents.items() if w > 0}
     bound = 0.0
     for below, debt in ((name, -w) for name, w in exponents.items() if w < 0):
         for above in list(rest):
-            ratio = _log_ratio_bound(q.distribution(above), q.distribution(below))
+            ratio = _log_ratio_bound(mixtures[above], mixtures[below])
             paid = min(debt, rest[above])
             if ratio is None or paid <= 0:
                 continue
             bound, debt, rest[above] = bound + paid * ratio, debt - paid, rest[above] - paid
         if debt > 1e-12:
             return None
-    return bound + sum(w * _log_peak(q.distribution(name)) for name, w in rest.items())
+    return bound + sum(w * _log_peak(mixtures[name]) for name, w in rest.items())
 
 
-def _log_ratio_bound(above: Distribution, below: Distribution) -> float | None:
-    """Return log max_k above_k / below_k when above's components are all below's too, else None."""
-    top, top_weights, bottom, bottom_weights = (
-        components_of(above),
-        weights_of(above),
-        components_of(below),
-        weights_of(below),
-    )
+def _log_ratio_bound(top: Components, bottom: Components) -> float | None:
+    """Return log max_k top_k / bottom_k when the components above are all below too, else None."""
     worst = -math.inf
     for k in range(top.count):
-        if top_weights[k] == 0:
+        if top.weights[k] == 0:
             continue
         same = [j for j in range(bottom.count) if _same_component(top, k, bottom, j)]
-        if not same or not bottom_weights[same].sum() > 0:
+        if not same or not bottom.weights[same].sum() > 0:
             return None
         # A component written twice weighs the sum of both, above and below.
         twins = [j for j in range(top.count) if _same_component(top, k, top, j)]
-        worst = max(worst, math.log(top_weights[twins].sum() / bottom_weights[same].sum()))
+        worst = max(worst, math.log(top.weights[twins].sum() / bottom.weights[same].sum()))
     return worst
 
 
@@ -137,8 +133,7 @@ def _same_component(a: Components, k: int, b: Components, j: int) -> bool:
     )
 
 
-def _log_peak(distribution: Distribution) -> float:
+def _log_peak(components: Components) -> float:
     """Return log of the sum of the components' peak densities, an upper bound of the density."""
-    components, weights = components_of(distribution), weights_of(distribution)
     log_peaks = -0.5 * (components.variances.log() + math.log(2 * math.pi)).sum(-1)
-    return torch.logsumexp(weights.log() + log_peaks, 0).item()
+    return torch.logsumexp(components.weights.log() + log_peaks, 0).item()

@@ -43,6 +43,25 @@ class Pools:
 
 def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
     """Check every pool and return them stacked."""
+    conditions = _common_conditions(datasets)
+    which = [f" in dataset {m}" if len(datasets) > 1 else "" for m in range(len(datasets))]
+    pools = [
+        [_points(f"the data of {name!r}{where}", data[name]) for name in conditions]
+        for where, data in zip(which, datasets, strict=True)
+    ]
+    _check_dimensions(conditions, pools)
+    moments = [_moments(torch.cat(row), standardise) for row in pools]
+    sizes = torch.tensor([[len(pool) for pool in row] for row in pools])
+    points = torch.zeros(*sizes.shape, int(sizes.max()), pools[0][0].shape[1], dtype=torch.float32)
+    for m, (row, (shift, scale)) in enumerate(zip(pools, moments, strict=True)):
+        for a, (name, pool) in enumerate(zip(conditions, row, strict=True)):
+            points[m, a, : len(pool)] = _single((pool - shift) / scale, name)
+    shift, scale = (torch.stack(column) for column in zip(*moments, strict=True))
+    return Pools(conditions, points, sizes, shift, scale, _common_names(datasets))
+
+
+def _common_conditions(datasets: Sequence[Data]) -> list[str]:
+    """Return the conditions of all models, which must agree."""
     require(len(datasets) >= 1, "datasets", "hold at least one", 0)
     for data in datasets:
         require(isinstance(data, Mapping), "data", "map conditions to points", type(data).__name__,
@@ -52,11 +71,10 @@ def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
     check_conditions(conditions)
     for data in datasets:
         require(list(data) == conditions, "all models", f"have the conditions {conditions}", list(data))
-    which = [f" in dataset {m}" if len(datasets) > 1 else "" for m in range(len(datasets))]
-    pools = [
-        [_points(f"the data of {name!r}{where}", data[name]) for name in conditions]
-        for where, data in zip(which, datasets, strict=True)
-    ]
+    return conditions
+
+
+def _check_dimensions(conditions: list[str], pools: list[list[Tensor]]) -> None:
     for m, row in enumerate(pools):
         dims = {name: pool.shape[1] for name, pool in zip(conditions, row, strict=True)}
         if set(dims.values()) != {pools[0][0].shape[1]}:
@@ -64,15 +82,6 @@ def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
             raise ArgumentError(
                 f"all conditions must have one dimension; got {dims}{where}. Select the same columns for each."
             )
-    moments = [_moments(torch.cat(row), standardise) for row in pools]
-    most = max(len(pool) for row in pools for pool in row)
-    points = torch.zeros(len(pools), len(conditions), most, pools[0][0].shape[1], dtype=torch.float32)
-    for m, row in enumerate(pools):
-        for a, (name, pool) in enumerate(zip(conditions, row, strict=True)):
-            points[m, a, : len(pool)] = _single((pool - moments[m][0]) / moments[m][1], name)
-    sizes = torch.tensor([[len(pool) for pool in row] for row in pools])
-    shift, scale = (torch.stack(column) for column in zip(*moments, strict=True))
-    return Pools(conditions, points, sizes, shift, scale, _common_names(datasets))
 
 
 def _common_names(datasets: Sequence[Data]) -> tuple[str, ...]:
@@ -179,8 +188,8 @@ def _moments(points: Tensor, standardise: bool) -> tuple[Tensor, Tensor]:
     if not standardise:
         return shift, scale
     # The mean of equal numbers is off by rounding, which is no deviation.
-    middle, spread, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
-    good = constant | (spread.isfinite() & (spread > 0))
+    middle, deviation, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
+    good = constant | (deviation.isfinite() & (deviation > 0))
     require(good.all(), "data", "have a standard deviation in float64", f"values up to {points.abs().max().item():.3g}",
             "Change their unit.")  # fmt: skip
-    return torch.where(constant, points[0], middle), torch.where(constant, scale, spread)
+    return torch.where(constant, points[0], middle), torch.where(constant, scale, deviation)

@@ -8,13 +8,16 @@ and a training resumed at any step sees the numbers it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from polyscore.nn.mlp import StackedMLP, matmul_precision, time_feature
+from polyscore.devices import matmul_precision
+from polyscore.nn import NETWORKS, ScoreNetwork
+from polyscore.nn.stack import check_prediction, check_stack
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
@@ -22,6 +25,7 @@ from polyscore.training.recipe import Recipe
 PAGE = 100  # steps whose random numbers are drawn at once
 _ALL = "all"
 _WARM_UP = 3
+_STEP = torch.zeros((), dtype=torch.float32)  # how Adam counts its steps
 
 
 @dataclass
@@ -33,29 +37,29 @@ class Snapshot:
 
 
 class Trainer:
-    """Trains M models over A conditions as one program; a separate model is A networks of one condition each."""
+    """Trains M models over A conditions as one program; a separate model is A networks of one condition each.
+
+    All G networks are one `Stack` of the recipe's kind, C conditions in the batch of each: G = M, C = A for conditional
+    models, G = M A, C = 1 for separate ones.
+    """
 
     def __init__(self, pools: Pools, seeds: Sequence[int], recipe: Recipe, device: torch.device) -> None:
         self.recipe, self.device, self.seeds = recipe, device, list(seeds)
-        self.conditions = len(pools.conditions)
-        self.dim = pools.dim
-        separate = recipe.model == "separate"
-        self.groups = 1 if separate else self.conditions  # conditions in one network's batch
-        names = pools.conditions if separate else [_ALL]
+        self.dim, architecture = pools.dim, recipe.architecture(pools.dim, len(pools.conditions))
+        names = pools.conditions if recipe.separate else [_ALL]
         self.network_seeds = [derive(seed, "network", name) for seed in seeds for name in names]
-        shape = (len(self.network_seeds), self.groups)
-        self.points = pools.points.to(device).reshape(*shape, *pools.points.shape[2:])
-        self.sizes = pools.sizes.to(device).reshape(shape)
-        self.per_group = max(1, recipe.batch // self.groups)
-        inputs = 1 + self.dim + (0 if separate else self.conditions)
-        self.network = StackedMLP(
-            inputs, self.dim, self.network_seeds, recipe.width, recipe.depth, recipe.activation
-        ).to(device)
+        self.shape = (len(self.network_seeds), architecture.conditions)  # G, C
+        self.points = pools.points.to(device).reshape(*self.shape, *pools.points.shape[2:])
+        self.sizes = pools.sizes.to(device).reshape(self.shape)
+        self.points_each = max(1, recipe.batch // architecture.conditions)
+        self.network = NETWORKS[recipe.kind](architecture, self.network_seeds).to(device)
+        check_stack(self.network, len(self.network_seeds))
+        self.network.observe(self.points, self.sizes)
+        check_prediction(self.network, len(self.network_seeds))
         parameters = list(self.network.parameters())
         cuda = device.type == "cuda"
         self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
         self.average = [torch.zeros_like(p) for p in parameters] if recipe.ema else None
-        self.onehot = None if separate else torch.eye(self.conditions, device=device, dtype=torch.float32)
         self.networks_each = len(names)
         self.labels = [_label(m, seed, name, len(seeds)) for m, seed in enumerate(seeds) for name in names]
         self.largest_loss = self._largest_loss()
@@ -112,8 +116,8 @@ class Trainer:
         x0, t, eps = self._batch()
         schedule = self.recipe.schedule
         noisy = schedule.alpha(t) * x0 + schedule.sigma(t) * eps
-        error = self.network(self._inputs(noisy, t)) - eps.flatten(1, 2)
-        return error.square().sum(-1).mean(-1)
+        error = self.network(noisy, t) - eps
+        return error.flatten(1, 2).square().sum(-1).mean(-1)
 
     @torch.no_grad()
     def next_losses(self) -> Tensor:
@@ -125,14 +129,6 @@ class Trainer:
         """Beyond this a network has diverged, `(networks,)`: predicting no noise costs d, predicting the data d s^2."""
         mean_square = self.points.square().sum((1, 2, 3)) / (self.sizes.sum(1) * self.dim)
         return 1e4 * self.dim * (1 + mean_square)
-
-    def _inputs(self, noisy: Tensor, t: Tensor) -> Tensor:
-        """[1 - t, x, onehot], `(G, C, b, d) -> (G, C b, in)`."""
-        parts = [time_feature(t), noisy]
-        if self.onehot is not None:
-            networks, _, batch, _ = noisy.shape
-            parts.append(self.onehot[None, :, None].expand(networks, -1, batch, -1))
-        return torch.cat(parts, dim=-1).flatten(1, 2)
 
     def _batch(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return clean points, times and noise of one step: `(G, C, b, d)`, `(G, C, b, 1)`, `(G, C, b, d)`."""
@@ -148,7 +144,7 @@ class Trainer:
         if page == self._page:
             return
         if self._page < 0:
-            shape = (PAGE, len(self.network_seeds), self.groups, self.per_group)
+            shape = (PAGE, *self.shape, self.points_each)
             self._uniforms = torch.empty(*shape, 2, device=self.device, dtype=torch.float32)
             self._normals = torch.empty(*shape, self.dim, device=self.device, dtype=torch.float32)
         self._page = page
@@ -157,40 +153,72 @@ class Trainer:
             for buffer, draw in ((self._uniforms, torch.rand), (self._normals, torch.randn)):
                 buffer[:, g] = draw(buffer[:, g].shape, generator=source, device=self.device, dtype=torch.float32)
 
-    def parameters(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and biases to evaluate with: the average where there is one.
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what to evaluate with, by name: buffers, and parameters or their average where there is one.
 
         The average began at 0, so after k steps it holds the share 1 - decay^k of a mean over all weights seen.
         """
-        share = 1 - (self.recipe.ema or 0.0) ** self.step
-        source = [p.detach() for p in self.network.parameters()]
+        found: dict[str, Tensor] = dict(self.network.state_dict())
         if self.average is not None and self.step:
-            source = [value / share for value in self.average]
-        half = len(source) // 2
-        return source[:half], source[half:]
+            share = 1 - (self.recipe.ema or 0.0) ** self.step
+            names = (name for name, _ in self.network.named_parameters())
+            found |= {name: value / share for name, value in zip(names, self.average, strict=True)}
+        return found
+
+    def networks(self) -> list[ScoreNetwork]:
+        """Return every model's networks as they are evaluated."""
+        tensors, each = self.tensors(), self.networks_each
+        rows = [slice(m * each, (m + 1) * each) for m in range(len(self.seeds))]
+        return [self.network.evaluated({name: t[part].clone() for name, t in tensors.items()}) for part in rows]
+
+    def _buffers(self) -> dict[str, Tensor]:
+        """What is kept with the parameters and not trained."""
+        trained = {name for name, _ in self.network.named_parameters()}
+        return {f"buffer.{name}": t for name, t in self.network.state_dict().items() if name not in trained}
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the whole state on the CPU."""
-        tensors: dict[str, Tensor] = {f"parameter.{i}": p for i, p in enumerate(self.network.parameters())}
+        tensors = self._kept()
         for i, p in enumerate(self.network.parameters()):
             for key, value in self.optimiser.state.get(p, {}).items():
                 tensors[f"adam.{i}.{key}"] = value
-        for i, value in enumerate(self.average or []):
-            tensors[f"average.{i}"] = value
         return Snapshot(self.step, {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()})
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a snapshot; the next steps are those that followed it."""
+        """Go back to a snapshot; the next steps are those that followed it. Nothing changes where it does not fit."""
+        moments = self._moments(snapshot.tensors)
+        kept = {name: _fitting(name, snapshot.tensors[name], own) for name, own in self._kept().items()}
         self.step, self._page = snapshot.step, -1
         self._graph, self._eager_steps = None, 0
-        for i, p in enumerate(self.network.parameters()):
-            p.data.copy_(snapshot.tensors[f"parameter.{i}"])
-            prefix = f"adam.{i}."
-            state = {key[len(prefix) :]: value for key, value in snapshot.tensors.items() if key.startswith(prefix)}
+        for name, own in self._kept().items():
+            own.copy_(kept[name])
+        for p, state in zip(self.network.parameters(), moments, strict=True):
             if state:
                 self.optimiser.state[p] = {key: value.to(self.device, copy=True) for key, value in state.items()}
-        for i, value in enumerate(self.average or []):
-            value.copy_(snapshot.tensors[f"average.{i}"])
+
+    def _kept(self) -> dict[str, Tensor]:
+        """What a snapshot holds beside the optimiser's moments, by name."""
+        kept: dict[str, Tensor] = {f"parameter.{i}": p.data for i, p in enumerate(self.network.parameters())}
+        return kept | self._buffers() | {f"average.{i}": value for i, value in enumerate(self.average or [])}
+
+    def _moments(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Return Adam's state of each parameter, in shape: it is handed to a fused kernel, which does not look."""
+        found = []
+        for i, p in enumerate(self.network.parameters()):
+            like = {"step": _STEP, "exp_avg": p, "exp_avg_sq": p}
+            names = {f"adam.{i}.{key}": key for key in like}
+            there = any(name.startswith(f"adam.{i}.") for name in tensors)
+            found.append({key: _fitting(name, tensors[name], like[key]) for name, key in names.items() if there})
+        return found
+
+
+def _fitting(name: str, value: Tensor, own: Tensor) -> Tensor:
+    """Return a tensor of a file that can take the place of one's own; `RuntimeError` otherwise."""
+    if value.shape != own.shape or value.dtype != own.dtype:
+        raise RuntimeError(f"{name} is {value.dtype} {tuple(value.shape)}, not {own.dtype} {tuple(own.shape)}")
+    if own is _STEP and not 0 <= value.item() < math.inf:
+        raise RuntimeError(f"{name} is {value.item()}")
+    return value
 
 
 def _label(model: int, seed: int, name: str, models: int) -> str:

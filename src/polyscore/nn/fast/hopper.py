@@ -1,6 +1,6 @@
 """The network of all conditions in one kernel, `hopper.cu`: activations stay on the chip from x to the output.
 
-For width 512, the paper's, on a Hopper GPU. NVRTC, which comes with PyTorch, compiles the source at first use; weights
+For width 512 on a Hopper GPU. NVRTC, which comes with PyTorch, compiles the source at first use; weights
 are laid out once, here, as the images the kernel's shared memory holds, so that it fetches them with plain copies.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from polyscore.nn.mlp import ScoreNetwork
+if TYPE_CHECKING:
+    from polyscore.nn.perceptron import Perceptron
 
 WIDTH = 512
 LARGEST_DIM = 64
@@ -24,7 +25,7 @@ THREADS = 384
 SHARED_BYTES = 2 * 64 * WIDTH * 2 + 192 * CHUNK * 2 + 3072  # activations, ring of weights, barriers and rows of x
 
 
-def supports(network: ScoreNetwork, device: torch.device) -> bool:
+def supports(network: Perceptron, device: torch.device) -> bool:
     """Whether the kernel serves this network on this device; its instructions are those of capability 9.0 alone."""
     if device.type != "cuda" or network.activation != "silu" or not network.hidden:
         return False
@@ -44,9 +45,9 @@ def _kernel(dim: int, device: int, options: tuple[str, ...] = ()) -> Any:
 
 
 class HopperNetwork:
-    """A `ScoreNetwork` laid out for the kernel: fp16 weights, halved where SiLU wants half its argument."""
+    """A `Perceptron` laid out for the kernel: fp16 weights, halved where SiLU wants half its argument."""
 
-    def __init__(self, network: ScoreNetwork, options: Sequence[str] = (), depth: int = DEPTH) -> None:
+    def __init__(self, network: Perceptron, options: Sequence[str] = (), depth: int = DEPTH) -> None:
         self.conditions, self.dim, self.separate = network.conditions, network.dim, not network.shared
         self.layers = len(network.hidden)
         self.first = (0.5 * network.first).float().contiguous()

@@ -13,7 +13,7 @@ biases, exactly, since 1/2 is a power of two. Needs a Hopper GPU or newer, for i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
@@ -21,7 +21,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from polyscore.nn.mlp import ScoreNetwork
+if TYPE_CHECKING:
+    from polyscore.nn.perceptron import Perceptron
 
 
 @triton.jit
@@ -114,10 +115,17 @@ def choose_tile(width: int) -> Tile:
     return LARGE if width % LARGE.cols == 0 else SMALL
 
 
-class FusedNetwork:
-    """A `ScoreNetwork` laid out for the kernels: fp16 weights, halved where SiLU wants half its argument."""
+def supports(network: Perceptron, device: torch.device) -> bool:
+    """Whether the kernels serve this network on this device: SiLU, a width of whole tiles, a copy engine."""
+    if network.activation != "silu" or not network.hidden or network.width % 64 or network.dim > 64:
+        return False
+    return torch.cuda.get_device_capability(device)[0] >= 9
 
-    def __init__(self, network: ScoreNetwork) -> None:
+
+class FusedNetwork:
+    """A `Perceptron` laid out for the kernels: fp16 weights, halved where SiLU wants half its argument."""
+
+    def __init__(self, network: Perceptron) -> None:
         self.conditions, self.dim, self.width = network.conditions, network.dim, network.width
         self.first = (0.5 * network.first).contiguous()
         self.hidden = [(0.5 * weight).half().contiguous() for weight in network.hidden]

@@ -1,0 +1,51 @@
+"""Trained networks as families: what `fit` returns and `load` reads."""
+
+from __future__ import annotations
+
+from os.path import isdir, isfile
+from pathlib import Path
+
+import torch
+
+from polyscore.algebra.family import Family
+from polyscore.devices import check_device
+from polyscore.errors import require
+from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
+from polyscore.models.ensemble import Ensemble
+from polyscore.models.network import Network, NetworkCondition
+
+# What `polyscore fit` writes into its folder: the model, and the training to go on with.
+MODEL, TRAINING = "model.safetensors", "training.safetensors"
+
+
+def load(path: str | Path, device: torch.device | str = "cpu", precision: str = "auto") -> Family:
+    """Return the family that `Family.save` or `polyscore fit` wrote.
+
+    Args:
+        path: a model file, with or without its ending, or the folder of a fit.
+        device: where its network shall be.
+        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.models.network.Network`.
+    """
+    where = check_device(device)
+    return build_family(read_checkpoint(model_file(path))).to(where, precision)
+
+
+def model_file(path: str | Path) -> Path:
+    """Return the model file that `path` names: itself, or that of a folder which `polyscore fit` wrote."""
+    path = Path(path)
+    if isdir(path) and not isfile(with_suffix(path)):  # which answer no to names that no system takes
+        hint = "The same command of `polyscore fit` goes on." if isfile(path / TRAINING) else "Check the path."
+        require(isfile(path / MODEL), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)
+        return path / MODEL
+    return path
+
+
+def build_family(checkpoint: Checkpoint) -> Family:
+    """Return the family of the networks' conditions; of several networks, one of ensembles."""
+    groups = [Network(network, checkpoint.schedule, units=checkpoint.units) for network in checkpoint.networks]
+    members: dict[str, NetworkCondition | Ensemble] = {}
+    for name, index in checkpoint.conditions.items():
+        models = [group.condition(index) for group in groups]
+        members[name] = Ensemble(models) if len(models) > 1 else models[0]
+    training = checkpoint.training
+    return Family(members, units=checkpoint.units, variables=training.get("variables"), training=training)

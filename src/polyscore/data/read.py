@@ -1,0 +1,58 @@
+"""Tables from files and DataFrames: what `fit(condition_column=...)` takes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polyscore.data.csv_file import read_csv
+from polyscore.data.frames import read_parquet, split_frame
+from polyscore.data.table import Table, TableError
+from polyscore.errors import require
+from polyscore.notices import warn
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+FEW = 20  # rows of a condition below which a warning says that it is being learned by heart
+
+
+def read_table(path: str | Path, condition_column: str, columns: Sequence[str] | None = None) -> Table:
+    """Return the points of a csv or parquet file.
+
+    Args:
+        condition_column: the column that names each row's condition.
+        columns: those that are the variables, in this order; by default all that hold numbers.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in ENDINGS:
+        raise TableError(f"a table must end in {', '.join(ENDINGS)}; got {str(path)!r}. Export it as one of these.")
+    if not path.is_file():
+        raise TableError(f"a table must be a file that can be read; got {str(path)!r}. Check the path.")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return split_frame(read_parquet(path), condition_column, columns, path.name)
+        return read_csv(path, condition_column, columns)
+    except (OSError, UnicodeError, csv.Error) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error)[:200]
+        raise TableError(f"{path.name} must be readable; got {reason}. Save it again as UTF-8 csv.") from error
+
+
+def warn_of_few(table: Table) -> None:
+    """Warn of conditions with so few rows that a network learns them by heart."""
+    few = {name: count for name, count in table.rows.items() if count < FEW}
+    if few:
+        shown = ", ".join(f"{name!r} has {count}" for name, count in list(few.items())[:6])
+        warn(
+            f"a condition should have {FEW} rows or more; {shown}. Networks will draw those rows again and nothing "
+            "between them. Merge or leave out such conditions."
+        )
+
+
+def table_of(data: Any, condition_column: str, columns: Sequence[str] | None) -> Table:
+    """Return the table of a path or a DataFrame; warns of conditions with few rows."""
+    require(isinstance(condition_column, str), "condition_column", "be a column's name", repr(condition_column)[:100])
+    from_file = isinstance(data, (str, Path))
+    table = read_table(data, condition_column, columns) if from_file else split_frame(data, condition_column, columns)
+    warn_of_few(table)
+    return table

@@ -1,0 +1,1 @@
+"""Pretrained image features: an image becomes a vector in which distances mean something."""

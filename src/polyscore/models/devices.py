@@ -1,0 +1,49 @@
+"""Where the models behind members are, and how to move them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from polyscore.models.ensemble import Ensemble
+from polyscore.models.learned import Learned
+
+
+def groups_of(members: Iterable[Any]) -> list[Any]:
+    """Return the groups behind members, each once."""
+    found = (getattr(model, "group", None) for member in members for model in _models(member))
+    return list({id(group): group for group in found if group is not None}.values())
+
+
+def move(members: Iterable[Any], device: torch.device | str | None, precision: str | None) -> None:
+    """Move every model behind members to a device, and set how groups are evaluated; None leaves them as they are."""
+    members = list(members)
+    for group in groups_of(members):
+        for name, value in (("to", device), ("set_precision", precision)):
+            if value is not None and hasattr(group, name):  # a group need not offer more than scores
+                getattr(group, name)(value)
+    for module in _modules(members) if device is not None else []:
+        module.to(device)
+
+
+def device_of(members: Iterable[Any]) -> torch.device:
+    """Return where models behind members are; the CPU for closed forms."""
+    members = list(members)
+    places = [group.device for group in groups_of(members) if hasattr(group, "device")]
+    places += [parameter.device for module in _modules(members) for parameter in module.parameters()]
+    return places[0] if places else torch.device("cpu")
+
+
+def _models(member: Any) -> list[Any]:
+    """The models behind one member; an ensemble has several."""
+    return [model for inner in member.models for model in _models(inner)] if isinstance(member, Ensemble) else [member]
+
+
+def _modules(members: Iterable[Any]) -> list[nn.Module]:
+    """The modules inside `Learned` members."""
+    every = [model for member in members for model in _models(member)]
+    found = [model.model for model in every if isinstance(model, Learned)]
+    return [module for module in found if isinstance(module, nn.Module)]

@@ -1,0 +1,113 @@
+"""Several conditions behind one model, as a class-conditional network has them: one call serves all.
+
+class Classes(Group):
+    def scores(self, x, t, members): ...        # one call of the model for all members
+
+group = Classes((3, 64, 64), ps.VP())
+p = ps.Family({"cat": group.condition(3), "dog": group.condition(7)})
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyscore.errors import is_count, require
+from polyscore.models.learned import time_like
+from polyscore.models.units import Units
+from polyscore.schedules import Schedule
+
+
+class Group(ABC):
+    """A model of several conditions. What it adds to a plain score: all conditions of a batch in one call.
+
+    Args:
+        event: shape of one point.
+        schedule: the one that the model was trained with.
+        units: (shift, scale) of the standardised coordinates in which it was trained, or None.
+
+    Attributes:
+        most_rows: rows (points times conditions) that one call of the model can take; None where there is no bound.
+    """
+
+    most_rows: int | None = None
+
+    def __init__(
+        self, event: tuple[int, ...], schedule: Schedule, units: Units | tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        self.event, self.schedule, self.units = tuple(event), schedule, Units.of(units, tuple(event))
+
+    @abstractmethod
+    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
+        """Return the scores of some conditions, `(A, *x.shape)`, where members are A of this group's `Condition`s.
+
+        x is `(..., *event)`, standardised where there are units; t is `()` or broadcasts against x's batch shape.
+        """
+
+    def condition(self, index: Any) -> Condition:
+        """Return a member of a family: the condition that the model knows by `index`."""
+        return Condition(self, index)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is: the first of the modules among its attributes that has parameters."""
+        found = (parameter.device for module in self._modules for parameter in module.parameters())
+        return next(found, torch.device("cpu"))
+
+    def to(self, device: torch.device | str) -> None:
+        """Move the model: all modules among its attributes."""
+        for module in self._modules:
+            module.to(device)
+
+    def set_precision(self, precision: str) -> None:  # noqa: B027 (a model's precision is its own affair)
+        """Choose how samplers evaluate it, as `Family.to(precision=)` asks."""
+
+    @property
+    def _modules(self) -> list[nn.Module]:
+        return [value for value in vars(self).values() if isinstance(value, nn.Module)]
+
+
+class Condition:
+    """One condition of a `Group`; a member of a family.
+
+    Args:
+        index: what the group's model knows it by: a class, an embedding, anything.
+    """
+
+    def __init__(self, group: Group, index: Any) -> None:
+        self.group, self.index = group, index
+        self.event, self.schedule, self.units = group.event, group.schedule, group.units
+
+    def score(self, y: Tensor, t: Tensor | float) -> Tensor:
+        """Return the score, like y, both in the data's units."""
+        if self.units is None:
+            return self.standard_score(y, t)
+        return self.units.per_unit(self.standard_score(self.units.standardise(y), t))
+
+    def standard_score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return the score in the coordinates of the training, like x."""
+        return scores_together(self.group, x, time_like(t, x), [self])[0]
+
+    def __repr__(self) -> str:
+        return f"condition {self.index!r} of {type(self.group).__name__}"
+
+
+def scores_together(group: Any, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
+    """Return a group's scores, `(A, *x.shape)`, in calls of at most `most_rows` rows each."""
+    most = getattr(group, "most_rows", None)
+    event = tuple(members[0].event)
+    batch = x.shape[: x.ndim - len(event)]
+    if most is None or len(members) * batch.numel() <= most:
+        return group.scores(x, t, members)
+    require(is_count(most), "most_rows", "be a whole number of at least 1, or None", repr(most))
+    if len(members) > most:
+        half = len(members) // 2
+        return torch.cat([scores_together(group, x, t, part) for part in (members[:half], members[half:])])
+    count, points = most // len(members), x.reshape(-1, *event)
+    times = t.expand(batch).reshape(-1).split(count) if t.ndim else [t] * -(-len(points) // count)
+    parts = [group.scores(part, at, members) for part, at in zip(points.split(count), times, strict=True)]
+    return torch.cat(parts, 1).view(len(members), *x.shape)

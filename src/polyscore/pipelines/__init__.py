@@ -1,0 +1,1 @@
+"""Models of diffusers as families: any U-Net or pipeline with its scheduler can be composed."""
