@@ -59,6 +59,10 @@ def test_a_dataset_is_read_as_arrays(dataset: Dataset) -> None:
 
 def test_a_picture_carries_its_record(dataset: Dataset) -> None:
     assert pictures.record(dataset.path / "couch" / "000001.png") == line("couch", 1)
+    content = (dataset.path / "couch" / "000001.png").read_bytes()
+    for cut in range(8, len(content), 7):  # the record comes before the pixels
+        (dataset.path / "cut.png").write_bytes(content[:cut])
+        assert pictures.record(dataset.path / "cut.png") is None
     assert pictures.record(dataset.path / "couch" / "rooms.jsonl") is None
     assert pictures.record(dataset.path / "nowhere.png") is None
 
@@ -125,6 +129,7 @@ def test_what_is_wrong_with_a_class_is_said(dataset: Dataset, what: str, message
             '{"format": "polyscore-rooms", "version": 9, "resolution": 16, "classes": {"empty": 3}}',
             "version must be 1; got 9",
         ),
+        ('{"format": "polyscore-rooms", "version": 1, "resolution": 16, "classes": {}}', "must be of a"),
         ('{"format": "polyscore-rooms", "version": 1, "resolution": 0, "classes": {"empty": 3}}', "must be of a"),
     ],
 )
@@ -178,6 +183,13 @@ def test_bad_shards_are_refused_and_leave_no_dataset(dataset: Dataset, tmp_path:
             shard.writestr(name, b"x")
         with pytest.raises(PolyscoreError, match="must hold pictures and records only"):
             unpack(tmp_path / "shards", tmp_path / "evil")
+    for about, message in (("[]", "must be of a polyscore-rooms"), ("{", "cannot be read"), ("null", "must be of a")):
+        with zipfile.ZipFile(whole, "w") as shard:
+            shard.writestr("dataset.json", about)
+            shard.writestr("rooms.jsonl", "")
+        with pytest.raises(PolyscoreError, match=message):
+            unpack(tmp_path / "shards", tmp_path / "none")
+        assert not (tmp_path / "none" / "dataset.json").exists()
     with pytest.raises(PolyscoreError, match="hold shard-0000"):
         unpack(tmp_path / "nowhere", tmp_path / "again")
 

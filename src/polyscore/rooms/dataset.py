@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +89,13 @@ class Dataset:
         self.about = _about(self.path)
         self.resolution = int(self.about["resolution"])
         self.classes = tuple(self.about["classes"])
+        self._records: dict[str, list[Record]] = {}
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}: {len(self)} rooms of {self.resolution} x {self.resolution})"
 
     def __len__(self) -> int:
-        return sum(map(len, self._records.values()))
-
-    @cached_property
-    def _records(self) -> dict[str, list[Record]]:
-        return {name: _lines(self.path / name) for name in self.classes}
+        return sum(len(self.records(name)) for name in self.classes)
 
     def records(self, name: str) -> list[Record]:
         """Return the records of a class, by index."""
@@ -107,6 +103,8 @@ class Dataset:
             raise ArgumentError(
                 f"a class must be one of {', '.join(self.classes)}; got {shorten(name)}.{nearest(name, self.classes)}"
             )
+        if name not in self._records:  # a class that is not whole yet says nothing against the others
+            self._records[name] = _lines(self.path / name)
         return self._records[name]
 
     def images(self, name: str, indices: Iterable[int] | None = None) -> NDArray[np.uint8]:
@@ -159,15 +157,20 @@ def read_about(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"dataset.json must be readable JSON; that of {str(path)!r} is not ({error}).") from error
+    return check_about(about, path)
+
+
+def check_about(about: Any, path: Path) -> dict[str, Any]:
+    """Return what a `dataset.json` says if it is one of ours."""
     good = isinstance(about, dict) and about.get("format") == FORMAT and is_count(about.get("resolution"))
     classes = about.get("classes") if good else None
-    if not isinstance(classes, dict) or not all(_NAME.fullmatch(name) for name in classes):
+    if not isinstance(classes, dict) or not classes or not all(_NAME.fullmatch(name) for name in classes):
         raise ArgumentError(
             f"dataset.json must be of a {FORMAT} dataset; that of {str(path)!r} is not. Check the path."
         )
     require(about.get("version") == VERSION, "a dataset's version", f"be {VERSION}", about.get("version"),
             "It was made by another version of polyscore.")  # fmt: skip
-    return about
+    return dict(about)
 
 
 def write_about(path: Path, about: dict[str, Any]) -> None:

@@ -73,6 +73,12 @@ def joined(meshes: Iterable[Mesh]) -> Mesh:
     )
 
 
+def _cross(a: Array, b: Array) -> Array:
+    """`np.cross` of two vectors, to the bit; that spends its time on axes, which a room asks for sixty times."""
+    (ax, ay, az), (bx, by, bz) = a, b
+    return np.array([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
+
+
 def panel(corner: Sequence[float], along: Sequence[float], up: Sequence[float], unit: bool = False) -> Mesh:
     """Return the parallelogram from `corner` along two edges, facing along x up.
 
@@ -80,7 +86,7 @@ def panel(corner: Sequence[float], along: Sequence[float], up: Sequence[float], 
         unit: texture coordinates from 0 to 1 instead of in metres.
     """
     o, a, b = (np.asarray(v, dtype=float) for v in (corner, along, up))
-    normal = np.cross(a, b)
+    normal = _cross(a, b)
     size = (1.0, 1.0) if unit else (float(np.linalg.norm(a)), float(np.linalg.norm(b)))
     return Mesh(
         np.stack([o, o + a, o + a + b, o + b]),
@@ -185,6 +191,7 @@ def _slopes(pairs: Array, smooth: bool) -> Array:
     return np.asarray(normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12))
 
 
+@lru_cache(maxsize=64)
 def _strips(rings: int, sides: int, smooth: bool) -> NDArray[np.int64]:
     index = np.arange(rings * (sides + 1)).reshape(rings, sides + 1)
     below, above = (index[:-1], index[1:]) if smooth else (index[::2], index[1::2])
@@ -204,9 +211,9 @@ def rod(start: Sequence[float], end: Sequence[float], radius: float, taper: floa
 def _frame(axis: Array) -> Array:
     """Rows: a right-handed frame whose third vector is `axis`."""
     helper = np.array([1.0, 0, 0]) if abs(axis[0]) < 0.9 else np.array([0, 1.0, 0])
-    first = np.cross(helper, axis)
+    first = _cross(helper, axis)
     first /= np.linalg.norm(first)
-    return np.stack([first, np.cross(axis, first), axis])
+    return np.stack([first, _cross(axis, first), axis])
 
 
 def ball(centre: Sequence[float], radius: float, flat: float = 1.0, sides: int = 16) -> Mesh:

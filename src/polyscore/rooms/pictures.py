@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def packed(image: NDArray[np.uint8], quality: int | None) -> tuple[str, bytes]:
 
 
 def record(path: Path) -> dict[str, Any] | None:
-    """Return the record inside a PNG, or None where there is none, or no picture."""
+    """Return the record inside a PNG, or None where there is none, or no whole picture: a record comes first in it."""
     try:
         with Image.open(path, formats=["PNG"]) as opened:
             found = json.loads(opened.info.get(_KEY, "null"))
-    except (OSError, ValueError, SyntaxError, RecursionError, Image.DecompressionBombError):
+            opened.verify()
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, RecursionError, Image.DecompressionBombError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -118,7 +118,8 @@ def _span(room: Room, y: float) -> tuple[float, float]:
 def _painting(r: np.random.Generator, room: Room) -> Placed:
     low, high = room.hanging
     painting = paintings.draw(r, (high - low, _HIGHEST - _LOWEST))
-    x = r.uniform(low + painting.width / 2, high - painting.width / 2)
+    leftmost, rightmost = low + painting.width / 2, high - painting.width / 2
+    x = r.uniform(leftmost, max(leftmost, rightmost))  # one that fills the wall may be too wide by a rounding
     return Placed(painting, x, 0.0, r.uniform(_LOWEST, _HIGHEST - painting.height))
 
 

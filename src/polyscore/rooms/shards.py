@@ -16,7 +16,7 @@ from typing import Any
 from polyscore.errors import ArgumentError, OutputError, listed, require
 from polyscore.files.atomic import write_atomically, write_bytes
 from polyscore.rooms import pictures
-from polyscore.rooms.dataset import Dataset, read_about, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import Dataset, check_about, require_empty, write_about, write_lines
 
 LARGEST = 15 * 2**20  # bytes
 _SHARD = re.compile(r"shard-(\d{4})-of-(\d{4})\.zip")
@@ -87,12 +87,18 @@ def unpack(shards: Path | str, out: Path | str) -> Dataset:
 
 def _described(out: Path, about: bytes, lines: dict[str, list[dict[str, Any]]]) -> Dataset:
     """Write what a dataset says of itself last, so that one that is not whole is none."""
-    told = json.loads(about)
+    told = check_about(_told(about), out)
     for name, found in lines.items():
         write_lines(out / name, found)
     write_about(out, told)
-    read_about(out)
     return Dataset(out)
+
+
+def _told(about: bytes) -> Any:
+    try:
+        return json.loads(about)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"a shard must hold a dataset.json; it cannot be read ({error}). Copy it again.") from error
 
 
 def _complete(folder: Path) -> list[Path]:

@@ -105,7 +105,7 @@ def floor(r: np.random.Generator) -> Material:
 
 
 def stripes(r: np.random.Generator, colour: Colour) -> Material:
-    """Draw a wallpaper of faint vertical stripes."""
+    """Draw a wall with faint vertical stripes."""
     bars = np.repeat(1 + r.uniform(0.03, 0.1) * np.where(np.arange(2) > 0, 1.0, -1.0), 16)
     width = float(r.uniform(0.12, 0.5))
     return Material(colour, _shaded(colour, np.tile(bars, (2, 1))), (width, width))
