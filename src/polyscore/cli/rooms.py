@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.cli.rooms_label import command as label
+from polyscore.cli.rooms_sources import generate, select
 
 if TYPE_CHECKING:
     from polyscore.rooms import Dataset
 
 app = typer.Typer(
-    help="Render, pack and unpack pictures of **living rooms**.", no_args_is_help=True, rich_markup_mode="markdown"
+    help="Make, sort, pack and unpack pictures of **living rooms**.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 
 
 @app.callback()
 def main() -> None:
-    """Render, pack and unpack pictures of **living rooms**."""
+    """Make, sort, pack and unpack pictures of **living rooms**."""
 
 
 @app.command("render")
@@ -89,6 +91,11 @@ def unpack(
 
         dataset = write(shards, out)
     _tell(dataset, [], False)
+
+
+app.command("generate")(generate)
+app.command("label")(label)
+app.command("select")(select)
 
 
 def _tell(dataset: Dataset, files: list[Path], as_json: bool) -> None:

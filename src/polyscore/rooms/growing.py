@@ -1,0 +1,79 @@
+"""Datasets that grow: pictures with their records inside, written one by one; what is there is not made again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from polyscore.errors import ArgumentError, is_count, require
+from polyscore.limits import show_bytes
+from polyscore.rooms import pictures
+from polyscore.rooms.classes import CLASSES
+from polyscore.rooms.dataset import read_about, require_empty, write_about, write_lines
+
+MOST = 1_000_000
+_SMALLEST = 0.5  # bytes a pixel of a PNG, from below
+
+
+def check_count(names: Collection[str], count: int) -> None:
+    """Refuse classes that are none, and numbers of pictures that nobody can mean."""
+    for name in names:
+        CLASSES[name]
+    require(
+        is_count(count) and count <= MOST, "count", f"be a whole number from 1 to {MOST}", count, "Ask for fewer rooms."
+    )
+
+
+def require_space(out: Path, rooms: int, resolution: int) -> None:
+    """Refuse what cannot fit on the disk before the work starts."""
+    place = next(folder for folder in (out, *out.parents) if folder.exists())
+    free, needed = shutil.disk_usage(place).free, int(rooms * resolution**2 * _SMALLEST)
+    require(needed <= free, f"{rooms} rooms of {resolution} x {resolution}", "fit on the disk",
+            f"at least {show_bytes(needed)} needed, {show_bytes(free)} free", "Ask for fewer.")  # fmt: skip
+
+
+def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """What `dataset.json` shall say, with the classes that are there; or why old and new cannot be in one place."""
+    old = read_about(out)
+    if old is None:
+        require_empty(out, "a new dataset")
+    for key, value in about.items():
+        if old is not None and old.get(key) != value:
+            raise ArgumentError(
+                f"a dataset that grows must keep its {key}; got {value!r}, it has {old.get(key)!r}. Choose another "
+                "place."
+            )
+    known = dict.fromkeys([*(old or {}).get("classes", {}), *names], 0)
+    order = {name: k for k, name in enumerate(CLASSES)}
+    return about | {"classes": dict(sorted(known.items(), key=lambda item: order.get(item[0], len(order))))}
+
+
+def file_of(out: Path, name: str, index: int) -> Path:
+    """Return where a picture belongs."""
+    return out / name / f"{index:06}.png"
+
+
+def is_there(out: Path, name: str, index: int) -> bool:
+    """Whether a picture is there with its record."""
+    return pictures.record(file_of(out, name, index)) is not None
+
+
+def sweep(out: Path, names: Collection[str]) -> None:
+    """Take away what a process that was killed had begun to write."""
+    for name in names:
+        for file in (out / name).glob(".[0-9]*-*.png"):
+            file.unlink(missing_ok=True)
+
+
+def finish(out: Path, about: dict[str, Any]) -> None:
+    """Gather the records of all pictures that are there."""
+    counts = {}
+    for name in about["classes"]:
+        files = sorted((out / name).glob("[0-9]*.png"))
+        found = ((file.name, pictures.record(file)) for file in files)
+        lines = [line | {"file": file} for file, line in found if line is not None]
+        write_lines(out / name, lines)
+        counts[name] = len(lines)
+    write_about(out, about | {"classes": counts})
