@@ -13,7 +13,7 @@ from polyscore.nn.fast import hopper, plane
 from polyscore.samplers.plan import make_plan
 from training.networks import families
 
-NAMES = ["ByTable", "OneKernel", "LayeredKernels", "EagerHalf", "TF32", "Float32"]
+NAMES = ["ByTable", "RefinedTable", "OneKernel", "LayeredKernels", "EagerHalf", "EagerBFloat", "TF32", "Float32"]
 
 
 class OnGpu(Perceptron):
@@ -27,7 +27,7 @@ class OnGpu(Perceptron):
 
 def case(device, precision, dim=2, has_half=True):
     network = SimpleNamespace(device=torch.device(device), dim=dim, has_half=has_half)
-    return Case(network, torch.zeros(1), precision)
+    return Case(network, torch.zeros(1), precision, lambda values, x, i: (values[0], None))
 
 
 def serving(case):
@@ -40,13 +40,15 @@ def serving(case):
 
 def test_the_quickest_stands_first():
     assert [kind.__name__ for kind in EVALUATORS] == NAMES
-    assert [kind.shortcut for kind in EVALUATORS] == [True] * 4 + [False] * 2
+    assert [kind.shortcut for kind in EVALUATORS] == [True] * 6 + [False] * 2
 
 
 @pytest.mark.parametrize(
     ("asked", "ways"),
     [
-        (case("cpu", "auto"), ["Float32"]),
+        (case("cpu", "auto"), ["RefinedTable", "Float32"]),
+        (case("cpu", "auto", dim=3), ["Float32"]),
+        (case("cpu", "bf16"), ["Float32"]),
         (case("cpu", "fp16"), ["Float32"]),
         (case("cpu", "tf32"), ["Float32"]),
         (case("cpu", "table"), ["ByTable", "Float32"]),
@@ -55,6 +57,8 @@ def test_the_quickest_stands_first():
         (case("cuda", "auto", dim=3), ["EagerHalf", "Float32"]),
         (case("cuda", "auto", has_half=False), ["ByTable", "Float32"]),
         (case("cuda", "fp16"), ["EagerHalf", "Float32"]),
+        (case("cuda", "bf16"), ["EagerBFloat", "Float32"]),
+        (case("cuda", "bf16", has_half=False), ["Float32"]),
         (case("cuda", "tf32"), ["TF32"]),
         (case("cuda", "float32"), ["Float32"]),
     ],

@@ -156,10 +156,11 @@ def test_weights_by_table(small_tables):
         assert torch.isclose(one, other, rtol=0, atol=1e-3).float().mean() > 0.95
 
 
-def test_a_cpu_reads_tables_only_when_asked_to(small_tables):
-    """So that a swarm has the same bytes in whatever chunk and company it is."""
+@pytest.mark.parametrize("precision", ["auto", "float32"])
+def test_a_small_network_on_a_cpu_is_evaluated_directly(small_tables, precision):
+    """So that a swarm has the same bytes in whatever chunk and company it is; "float32" is that for every network."""
     q, sampler = composition(), ps.FeynmanKac(particles=4, steps=10, clip=3.0)
-    many, few = (sampler.sample(_precise(q, "auto"), n, seed=1).samples for n in (1500, 500))
+    many, few = (sampler.sample(_precise(q, precision), n, seed=1).samples for n in (1500, 500))
     assert torch.equal(many[:500], few)
 
 

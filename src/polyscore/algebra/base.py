@@ -12,7 +12,7 @@ BASES = ("control", "ctrl", "base")  # what people call the condition that the o
 
 def parse(text: str, family: Family) -> Composition:
     """Return the composition that `text` describes, such as `(a1 * a2)^0.5 / base`."""
-    return Composition(family, parse_exponents(text, list(family)))
+    return Composition(family, parse_exponents(text, family))
 
 
 def base_composition(family: Family, base: str | None = None) -> Composition:

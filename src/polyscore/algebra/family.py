@@ -125,9 +125,18 @@ class Family(Mapping[str, "Composition"]):
         """Where learned members are; the CPU for closed forms."""
         return device_of(self.members.values())
 
-    def to(self, device: torch.device | str | None = None, precision: str | None = None) -> Family:
-        """Move learned members to a device, or set their precision as in `load`; returns the family."""
-        move(self.members.values(), device, precision)
+    def to(
+        self, device: torch.device | str | None = None, precision: str | None = None, compile: bool | None = None
+    ) -> Family:
+        """Move learned members to a device, or set how they are evaluated; returns the family.
+
+        Args:
+            precision: "auto" or "table" (tables of the plane where they serve), "bf16" or "fp16" (products in half
+                precision, answers in float32), "tf32" or "float32".
+            compile: compile models for the shapes that they are asked with, and let a CUDA graph hold a step; False
+                goes back. The first call of every shape then takes seconds to minutes.
+        """
+        move(self.members.values(), device, precision, compile)
         return self
 
     def save(self, path: str | Path) -> Path:

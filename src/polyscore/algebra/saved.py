@@ -24,7 +24,7 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
     Args:
         path: a model file, with or without its ending, or the folder of a fit.
         device: where its network shall be.
-        precision: "auto", "table", "fp16", "tf32" or "float32"; see `polyscore.models.network.Network`.
+        precision: "auto", "table", "fp16", "bf16", "tf32" or "float32"; see `polyscore.models.network.Network`.
     """
     where = check_device(device)
     return build_family(read_checkpoint(model_file(path))).to(where, precision)

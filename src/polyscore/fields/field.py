@@ -13,6 +13,7 @@ class Field(Protocol):
     closed_form: bool  # steps too small to be split among threads by operation
     graphable: bool  # no host synchronisation: a CUDA graph may capture it
     numbers_per_particle: int  # held at once, for choosing a chunk
+    foreign: bool = False  # a model of the user's, which may decide on the host in spite of `graphable`
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return S like x, and the excess over its batch shape (None unless wanted)."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-from functools import partial
-
+import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.algebra.scores import combine, excess
-from polyscore.fields.evaluators import Case, Evaluator, ladder
-from polyscore.fields.field import Field, row
+from polyscore.fields.evaluators import Case, ladder
+from polyscore.fields.field import row
+from polyscore.fields.stepwise import Laddered
 from polyscore.models.network import NetworkCondition
-from polyscore.notices import warn
 
 
-class NetworkField(Field):
+class NetworkField(Laddered):
     """Learned networks: noise of all conditions at once, combined as scores -eps / sigma.
 
     The models of an ensemble stand side by side in one network, and their noise is averaged. What depends on time alone
@@ -33,7 +31,10 @@ class NetworkField(Field):
         network, self.models = first.side_by_side(others) if others else first, len(models)
         self.exponents = list(q.exponents.values())
         self.minus_inverse_sigma = (-1 / q.schedule.sigma(times)).to(like)
-        case = Case(network, times, columns[0][0].group.precision)
+        asked = columns[0][0].group.precision
+        # Who asks for more than float32 asks for no table that is off by more than its rounding.
+        exact = asked == "auto" and like.dtype == torch.float64 and not like.is_cuda
+        case = Case(network, times, "float32" if exact else asked, self._full)
         self.evaluators = ladder(case)
         held = self.evaluators[0].numbers_per_row(case) + 8 * network.dim
         self.numbers_per_particle = network.conditions * held + 16 * network.dim
@@ -51,31 +52,3 @@ class NetworkField(Field):
             noise = noise.view(self.models, -1, *x.shape).mean(0)
         score = combine(noise, self.exponents) * factor
         return score, excess(noise, self.exponents) * factor.square() if want_excess else None
-
-    def mend(self, x: Tensor, i: int, alarmed: bool) -> Field:
-        """Go on without a shortcut that is not the network, and without any where a score is not finite."""
-        if alarmed:
-            return self._without_shortcuts()
-        flat, (*shortcuts, exact) = x.reshape(-1, x.shape[-1]).float(), self.evaluators
-        compose = partial(self._compose, i=i, want_excess=True)
-        kept = next((k for k, way in enumerate(shortcuts) if way.trusts(flat, i, exact, compose)), len(shortcuts))
-        return self._with(self.evaluators[kept:]) if kept else self
-
-    def _without_shortcuts(self) -> Field:
-        """Go on in float32: far away, activations overflow in fp16, and a table spreads what is not finite."""
-        if len(self.evaluators) == 1:
-            return self
-        warn(
-            "scores in fp16 or by table must be finite; one was not, so the chunk starts again in float32, which is "
-            "slower. Particles may have strayed far from the data: look at the largest samples before any mean."
-        )
-        return self._with(self.evaluators[-1:])
-
-    def _with(self, evaluators: tuple[Evaluator, ...]) -> Field:
-        other = copy.copy(self)
-        other.evaluators = evaluators
-        return other
-
-    def arithmetic(self, particles: int) -> str:
-        """Return "table", "fp16", "tf32" or "float32": what is left after shortcuts were given up."""
-        return self.evaluators[0].says(particles)

@@ -22,7 +22,7 @@ class InPieces(Field):
 
     def __init__(self, whole: Field, most: int) -> None:
         self.whole, self.most = whole, most
-        self.closed_form, self.graphable = whole.closed_form, whole.graphable
+        self.closed_form, self.graphable, self.foreign = whole.closed_form, whole.graphable, whole.foreign
         self.numbers_per_particle = whole.numbers_per_particle
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:

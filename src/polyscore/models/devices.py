@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from polyscore.errors import require, shorten
+from polyscore.models.calls import check_precision
 from polyscore.models.ensemble import Ensemble
 from polyscore.models.learned import Learned
 
@@ -18,15 +20,20 @@ def groups_of(members: Iterable[Any]) -> list[Any]:
     return list({id(group): group for group in found if group is not None}.values())
 
 
-def move(members: Iterable[Any], device: torch.device | str | None, precision: str | None) -> None:
-    """Move every model behind members to a device, and set how groups are evaluated; None leaves them as they are."""
+def move(
+    members: Iterable[Any], device: torch.device | str | None, precision: str | None, compile: bool | None = None
+) -> None:
+    """Move every model behind members to a device, and set how it is evaluated; None leaves it as it is."""
     members = list(members)
-    for group in groups_of(members):
-        for name, value in (("to", device), ("set_precision", precision)):
+    require(compile in (None, True, False), "compile", "be True, False or None", shorten(compile))
+    if precision is not None:
+        check_precision(precision)
+    sources = [model.source for member in members for model in _models(member) if isinstance(model, Learned)]
+    every = {id(group): group for group in (*groups_of(members), *sources)}
+    for group in every.values():
+        for name, value in (("to", device), ("set_precision", precision), ("set_compile", compile)):
             if value is not None and hasattr(group, name):  # a group need not offer more than scores
                 getattr(group, name)(value)
-    for module in _modules(members) if device is not None else []:
-        module.to(device)
 
 
 def device_of(members: Iterable[Any]) -> torch.device:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.errors import is_count, require
-from polyscore.models.learned import time_like
+from polyscore.models.asking import time_like
+from polyscore.models.calls import check_precision, compile_in_place, computing, described, padded
 from polyscore.models.units import Units
 from polyscore.schedules import Schedule
 
@@ -32,9 +33,12 @@ class Group(ABC):
 
     Attributes:
         most_rows: rows (points times conditions) that one call of the model can take; None where there is no bound.
+        precision, compiled: how it is evaluated, as `Family.to` sets it.
     """
 
     most_rows: int | None = None
+    precision: str = "auto"
+    compiled: bool = False
 
     def __init__(
         self, event: tuple[int, ...], schedule: Schedule, units: Units | tuple[Tensor, Tensor] | None = None
@@ -63,8 +67,26 @@ class Group(ABC):
         for module in self._modules:
             module.to(device)
 
-    def set_precision(self, precision: str) -> None:  # noqa: B027 (a model's precision is its own affair)
-        """Choose how samplers evaluate it, as `Family.to(precision=)` asks."""
+    def set_precision(self, precision: str) -> None:
+        """Choose how it is evaluated, as `Family.to(precision=)` asks."""
+        self.precision = check_precision(precision)
+
+    def set_compile(self, compile: bool) -> None:
+        """Compile the modules among its attributes, in place, or go back to them as they are."""
+        self.compiled = compile
+        for module in self._modules:
+            compile_in_place(module, compile)
+
+    def ask(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
+        """Return `scores` like x, computed in the precision that was chosen."""
+        with computing(self.precision, x.device):
+            scores = self.scores(x, t, members)
+        return scores.to(x.dtype) if isinstance(scores, Tensor) else scores
+
+    @property
+    def arithmetic(self) -> str:
+        """What a run says of it."""
+        return described(self.precision, self.compiled)
 
     @property
     def _modules(self) -> list[nn.Module]:
@@ -98,16 +120,22 @@ class Condition:
 
 def scores_together(group: Any, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
     """Return a group's scores, `(A, *x.shape)`, in calls of at most `most_rows` rows each."""
-    most = getattr(group, "most_rows", None)
+    most, ask = getattr(group, "most_rows", None), getattr(group, "ask", group.scores)
     event = tuple(members[0].event)
     batch = x.shape[: x.ndim - len(event)]
     if most is None or len(members) * batch.numel() <= most:
-        return group.scores(x, t, members)
+        return ask(x, t, members)
     require(is_count(most), "most_rows", "be a whole number of at least 1, or None", repr(most))
     if len(members) > most:
         half = len(members) // 2
         return torch.cat([scores_together(group, x, t, part) for part in (members[:half], members[half:])])
-    count, points = most // len(members), x.reshape(-1, *event)
-    times = t.expand(batch).reshape(-1).split(count) if t.ndim else [t] * -(-len(points) // count)
-    parts = [group.scores(part, at, members) for part, at in zip(points.split(count), times, strict=True)]
-    return torch.cat(parts, 1).view(len(members), *x.shape)
+    points = x.reshape(-1, *event)
+    pieces = -(-len(points) // (most // len(members)))
+    count = -(-len(points) // pieces)  # even pieces: the last one is not for a few points
+    rows = t.expand(batch).reshape(-1) if t.ndim else t
+    if getattr(group, "compiled", False):  # every piece has the shape for which the model is compiled
+        whole = -(-len(points) // count) * count
+        points, rows = padded(points, whole), padded(rows, whole) if t.ndim else t
+    times = rows.split(count) if t.ndim else [t] * -(-len(points) // count)
+    parts = [ask(part, at, members) for part, at in zip(points.split(count), times, strict=True)]
+    return torch.cat(parts, 1)[:, : batch.numel()].reshape(len(members), *x.shape)

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from polyscore.devices import without_autocast
-from polyscore.errors import require
+from polyscore.models.asking import time_like
+from polyscore.models.calls import PRECISIONS
 from polyscore.models.ensemble import Ensemble
 from polyscore.models.group import Condition, Group
-from polyscore.models.learned import time_like
 from polyscore.models.units import Units
 from polyscore.nn import ScoreNetwork
 from polyscore.schedules import T_MAX, T_MIN, Schedule
 
-PRECISIONS = ("auto", "table", "fp16", "tf32", "float32")
+__all__ = ["PRECISIONS", "Network", "NetworkCondition", "common_networks", "network_conditions"]
 
 
 class Network(Group):
@@ -24,8 +24,9 @@ class Network(Group):
 
     Args:
         precision: "fp16" (tensor cores on a GPU, float32 elsewhere), "table" (the same; where some 260,000 particles or
-            more move in the plane, they are interpolated from a table of the network), "auto" (tables on a GPU alone:
-            on a CPU a swarm then has the same bytes in whatever company), "tf32" or "float32".
+            more move in the plane, they are interpolated from a fine table of the network), "auto" (that on a GPU; on a
+            CPU, a table as coarse as its own check allows), "bf16", "tf32" or "float32". Without tables, and so with
+            "float32", a swarm on a CPU has the same bytes in whatever company.
         units: (shift, scale) of the standardised coordinates in which it was trained, or None.
     """
 
@@ -49,10 +50,12 @@ class Network(Group):
         """Move the network."""
         self.network.to(device)
 
-    def set_precision(self, precision: str) -> None:
-        """Choose how samplers evaluate the network."""
-        require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision))
-        self.precision = precision
+    def set_compile(self, compile: bool) -> None:
+        """Leave it as it is: kernels of its own, or one CUDA graph a step, are there already."""
+
+    def ask(self, x: Tensor, t: Tensor, members: Sequence[Condition]) -> Tensor:
+        """Return `scores`: outside of samplers in float32, whatever their precision."""
+        return self.scores(x, t, members)
 
     def condition(self, index: int) -> NetworkCondition:
         """Return a member of a family: the index-th condition of the network."""

@@ -12,7 +12,7 @@ from typing import NoReturn
 from polyscore.errors import ScoreError
 from polyscore.fields import Field
 from polyscore.samplers.collect import History, finish
-from polyscore.samplers.graph import replay
+from polyscore.samplers.graph import captured
 from polyscore.samplers.plan import Plan
 from polyscore.samplers.run import Run
 from polyscore.samplers.step import State
@@ -28,8 +28,8 @@ def iterate(plan: Plan, first: int, stop: int, graphs: bool = True) -> Iterator[
     streams = {name: plan.stream(name, draw.shape, first, stop, draw.normal) for name, draw in wanted.items()}
     state = plan.sampler.begin(plan, first, stop)
     yield state
-    if graphs and plan.graphable:
-        yield from replay(plan, state, streams)
+    if graphs and plan.graphable and (replay := captured(plan, state, streams)) is not None:
+        yield from replay()
         return
     for i in range(plan.steps):
         state = plan.sampler.step(plan, state, i, {name: stream(i) for name, stream in streams.items()})

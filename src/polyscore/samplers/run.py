@@ -34,8 +34,9 @@ class Run:
         ancestors: the starting slot from which each particle descends, `(N, K)`.
         clipped_fraction: share of log-weight rates that the clip changed.
         reason: why this sampler, where an automatic choice was made.
-        arithmetic: what the scores were computed in: "closed form", "model" (whatever it does), or for networks
-            "table", "fp16", "tf32" or "float32"; chunks that differ are named in their order, "table, float32".
+        arithmetic: what the scores were computed in: "closed form", "model" (whatever it does), "model in bf16" or
+            "compiled model in tf32" as `Family.to` was told, or for networks "fp16", "bf16", "tf32" or "float32";
+            "table" for either. Chunks that differ are named in their order, "table, float32", and so are steps.
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
         ess_history: `ess`, or None where it would have been too large to keep unasked.
         sampler, composition: what ran, as text.

@@ -50,7 +50,7 @@ def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -
     """Step to the end, the time limit, Ctrl-C or a diverging loss."""
     started, steps = time.monotonic(), trainer.recipe.steps
     looked = saved = started
-    with _interrupts(keeper.path is not None) as interrupted:
+    with interrupts(keeper.path is not None) as interrupted:
         while trainer.step < steps:
             losses, now = trainer.advance(), time.monotonic()
             late = pace.stop_after is not None and now - started > pace.stop_after
@@ -72,7 +72,7 @@ def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -
 
 
 @contextmanager
-def _interrupts(wanted: bool) -> Iterator[list[int]]:
+def interrupts(wanted: bool) -> Iterator[list[int]]:
     """Let Ctrl-C wait for the end of a step, so that a checkpoint is of a whole one; a second one does not wait.
 
     Yields the interrupts so far. Handlers belong to the main thread, and to whoever has set one of their own.

@@ -40,19 +40,21 @@ class Nodes(NamedTuple):
     step: Tensor
 
     @classmethod
-    def around(cls, x: Tensor) -> Nodes:
+    def around(cls, x: Tensor, side: int | None = None) -> Nodes:
         """Return the grid of points `(B, 2)`; one node more at each end gives every point two neighbours each way."""
+        side = SIDE if side is None else side
         ordered = some(x).sort(0).values
         quarter = len(ordered) // 4
         centre = ordered[2 * quarter]
         scale = (1.5 * (ordered[-1 - quarter] - ordered[quarter])).clamp_min(1e-6)
         smallest, largest = torch.aminmax(x, dim=0)
         low, high = torch.asinh((smallest - centre) / scale), torch.asinh((largest - centre) / scale)
-        return cls(centre, scale, low, ((high - low) / (SIDE - 3)).clamp_min(1e-9))
+        return cls(centre, scale, low, ((high - low) / (side - 3)).clamp_min(1e-9))
 
-    def points(self) -> Tensor:
+    def points(self, side: int | None = None) -> Tensor:
         """Return where all nodes are, `(SIDE ** 2, 2)`, the second coordinate running fastest."""
-        index = torch.arange(-1, SIDE - 1, device=self.low.device, dtype=self.low.dtype)
+        side = SIDE if side is None else side
+        index = torch.arange(-1, side - 1, device=self.low.device, dtype=self.low.dtype)
         along = torch.sinh(self.low + index[:, None] * self.step) * self.scale + self.centre  # (SIDE, 2)
         return torch.stack(torch.meshgrid(along[:, 0], along[:, 1], indexing="ij"), -1).view(-1, 2)
 

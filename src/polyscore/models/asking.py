@@ -1,0 +1,71 @@
+"""How models are asked: errors that name what was passed, and answers that become scores at the door.
+
+With x = alpha x_0 + sigma eps, drift and eta the schedule's:
+
+| prediction | eps in terms of it |
+|---|---|
+| eps | eps |
+| x0 | (x - alpha x0) / sigma |
+| v = alpha eps - sigma x0 | (sigma x + alpha v) / (alpha^2 + sigma^2) |
+| velocity = dx/dt of the flow | (velocity - drift x) 2 sigma / eta^2 |
+| score | -sigma score |
+
+and score = -eps / sigma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from polyscore.errors import CompositionError, PolyscoreError
+from polyscore.schedules import Schedule
+
+PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
+
+
+class ModelError(CompositionError):
+    """A model that fails or answers in another shape; its own exception, if any, is the cause."""
+
+
+@contextmanager
+def asking(message: Callable[[str], str]) -> Iterator[None]:
+    """Turn what a model raises into a `ModelError`; errors of ours and of memory pass.
+
+    Args:
+        message: what to say, given the kind and the words of what was raised.
+    """
+    try:
+        yield
+    except (PolyscoreError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(message(f"{type(error).__name__}: {str(error)[:500]}")) from error
+
+
+def to_score(
+    prediction: str, value: Tensor, x: Tensor, t: Tensor, schedule: Schedule, level: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """Turn a model's output into a score under `schedule`; `t` broadcasts against x.
+
+    Args:
+        level: alpha and sigma of a discrete timestep, where they are not quite the schedule's own at `t`.
+    """
+    alpha, sigma = level or (schedule.alpha(t), schedule.sigma(t))
+    if prediction == "score":
+        return value
+    if prediction == "x0":
+        return (alpha * value - x) / sigma**2
+    if prediction == "v":
+        return -(x + alpha / sigma * value) / (alpha**2 + sigma**2)
+    if prediction == "velocity":
+        return (schedule.drift(t) * x - value) * 2 / schedule.diffusion(t) ** 2
+    return -value / sigma
+
+
+def time_like(t: Tensor | float, x: Tensor) -> Tensor:
+    """Return times in the dtype and on the device of x."""
+    return torch.as_tensor(t, dtype=x.dtype, device=x.device)

@@ -1,0 +1,142 @@
+"""What stands behind `Learned` members: one model, asked about all its conditions in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+
+from polyscore.models.asking import ModelError, asking, time_like, to_score
+from polyscore.models.calls import Compiled, channels_last
+from polyscore.models.group import Group
+from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
+
+# Rows that a CPU takes through all layers before the next: more do not stay in its cache, and take fresh pages.
+_ROWS_ON_CPU = 4096
+
+
+class Source(Group):
+    """A model and how its answers become scores; conditions are what it is told as its third argument.
+
+    Args:
+        model: `model(x, t)`, or `model(x, t, c)` where members have conditions.
+        discrete: pass DDPM's timestep index instead of t.
+    """
+
+    def __init__(
+        self, model: Callable[..., Tensor], event: tuple[int, ...], schedule: Schedule, prediction: str, discrete: bool
+    ) -> None:
+        super().__init__(event, schedule)
+        self.model, self.prediction = model, prediction
+        self.levels: Tensor | None = None  # alpha and sigma of every timestep, `(2, timesteps)`
+        if discrete and isinstance(schedule, DDPM):
+            alphas = schedule.table()
+            self.levels = torch.stack([alphas, (1 - alphas**2).sqrt()])
+        self._called: Callable[..., Tensor] = model
+        # What has been brought to a device, with what it was: a copy at every call would make the host wait.
+        self._there: dict[Any, tuple[Any, Tensor]] = {}
+
+    @property
+    def most_rows(self) -> int | None:  # type: ignore[override]
+        """Rows that one call takes: on a CPU, as many as stay in its cache."""
+        return _ROWS_ON_CPU if self.device.type == "cpu" else None
+
+    def set_compile(self, compile: bool) -> None:
+        """Compile the model for the shapes that it is asked with, or go back to it as it is."""
+        self.compiled, self._called = compile, Compiled(self.model) if compile else self.model
+        if compile and isinstance(self.model, nn.Module):
+            channels_last(self.model)
+
+    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
+        """Return the scores of some conditions, `(A, *x.shape)`; one call of the model for all of them."""
+        batch, ones = x.shape[: x.ndim - len(self.event)], [1] * len(self.event)
+        times = time_like(t, x).clamp(T_MIN, T_MAX).expand(batch)
+        told, shape = [member.condition for member in members], (len(members), *x.shape)
+        if self.levels is None:
+            value = self._value(x, times, told).view(shape)
+            return to_score(self.prediction, value, x, times.reshape(*batch, *ones), self.schedule)
+        # The score at the noise level that the model was asked about: near the data, levels differ by factors.
+        assert isinstance(self.schedule, DDPM)
+        index = self.schedule.timestep(times)
+        value = self._value(x, index, told).view(shape)
+        asked = ((index + 1) / self.schedule.timesteps).to(x).reshape(*batch, *ones)
+        levels = self._on(x.device, "levels", self.levels)
+        alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in levels)
+        return to_score(self.prediction, value, x, asked, self.schedule, (alpha, sigma))
+
+    def _value(self, x: Tensor, moment: Tensor, told: Sequence[Any]) -> Tensor:
+        """The model's output, `(A B, *event)`; a module is asked in its own precision."""
+        own, count = _dtype(self.model, x.dtype), len(told)
+        points, when = x.reshape(-1, *self.event).to(own), moment.reshape(-1)
+        points, when = (_times(count, part) for part in (points, when.to(own) if when.is_floating_point() else when))
+        parts = [points, when, *self._told(told, len(points) // count, points)]
+        passed = _passed(parts)
+        with asking(lambda got: f"a model must take {passed}, points of event {self.event}; got {got}. "
+                                "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
+            value = self._called(*parts)
+        return _checked(value, points, passed).to(x.dtype)
+
+    def _told(self, conditions: Sequence[Any], rows: int, like: Tensor) -> list[Tensor]:
+        """The third argument, `(A B, ...)`, where there is one."""
+        if conditions[0] is None:
+            return []
+        stacked = self._on(like.device, tuple(map(_key, conditions)), conditions)
+        stacked = stacked.to(like.dtype) if stacked.is_floating_point() else stacked
+        return [stacked[:, None].expand(len(stacked), rows, *stacked.shape[1:]).flatten(0, 1)]
+
+    def _on(self, device: torch.device, name: Any, values: Tensor | Sequence[Any]) -> Tensor:
+        """Values on a device, brought there once."""
+        if (device, name) not in self._there:
+            whole = values if isinstance(values, Tensor) else torch.stack([torch.as_tensor(one) for one in values])
+            self._there[device, name] = values, whole.to(device)
+        return self._there[device, name][1]
+
+
+def _times(count: int, part: Tensor) -> Tensor:
+    """A batch `(B, ...)` that often, one after the other."""
+    return part if count == 1 else part.expand(count, *part.shape).flatten(0, 1)
+
+
+def _key(condition: Any) -> Any:
+    return id(condition) if isinstance(condition, Tensor) else condition
+
+
+def _passed(parts: Sequence[Tensor]) -> str:
+    """What a model is passed, in words."""
+    named = [f"{name} {tuple(p.shape)} {p.dtype}" for name, p in zip(("x", "t", "c"), parts, strict=False)]
+    return f"{', '.join(named[:-1])} and {named[-1]} on {parts[0].device}"
+
+
+def _checked(value: Any, points: Tensor, passed: str) -> Tensor:
+    """Return an answer that is like the points."""
+    if not isinstance(value, Tensor):
+        raise ModelError(
+            f"a model must return a tensor; got {type(value).__name__} for {passed}. "
+            "Wrap it: lambda x, t: model(x, t).sample, or [0] for a tuple."
+        )
+    if value.shape != points.shape:
+        raise ModelError(
+            f"a model must return a tensor like x, {tuple(points.shape)}; got {tuple(value.shape)} for {passed}. "
+            "Wrap it so that extra outputs (a learned variance, say) are cut off."
+        )
+    return value
+
+
+def _dtype(model: object, default: torch.dtype) -> torch.dtype:
+    """The floating dtype of a module's parameters, or `default`."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return next((p.dtype for p in parameters if p.is_floating_point()), default)
+
+
+_shared: WeakValueDictionary[Any, Source] = WeakValueDictionary()
+
+
+def source_of(model: Any, event: tuple[int, ...], schedule: Schedule, prediction: str, discrete: bool) -> Source:
+    """Return what stands behind a model that is told conditions: one for all members that share it."""
+    key = (id(model), event, schedule, prediction, discrete)
+    if (known := _shared.get(key)) is None:  # which keeps its model, so that no other has its id
+        _shared[key] = known = Source(model, event, schedule, prediction, discrete)
+    return known

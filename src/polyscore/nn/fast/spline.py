@@ -1,0 +1,82 @@
+"""A function of the plane by cubic spline: as few nodes as a CPU can do with.
+
+The grid is that of `plane`, even in u = asinh((x - median) / (3/2 quartile range)), from the smallest to the largest
+point. Through the values of m x m nodes goes the spline with continuous third derivatives next to its ends ("not a
+knot"), of fourth order like Lagrange's cubics but with an error nine times smaller: 3/128 h^4 against 1/384 h^4 of the
+fourth derivative. Its coefficients are M V M' with one matrix M a size; a point reads 4 x 4 of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polyscore.nn.fast.plane import Nodes
+
+
+class Grid(NamedTuple):
+    """Nodes 0..side-1 along each coordinate; `nodes` holds where they are."""
+
+    nodes: Nodes
+    side: int
+
+    @classmethod
+    def around(cls, x: Tensor, side: int) -> Grid:
+        """Return the grid of points `(B, 2)`."""
+        return cls(Nodes.around(x, side + 2), side)
+
+    def points(self) -> Tensor:
+        """Return where all nodes are, `(side ** 2, 2)`, the second coordinate running fastest."""
+        return self.nodes.points(self.side + 2).view(self.side + 2, -1, 2)[1:-1, 1:-1].reshape(-1, 2)
+
+    def table(self, values: Tensor) -> Table:
+        """Return the spline through values at the nodes, `(A, side ** 2, C)`."""
+        conditions, _, channels = values.shape
+        matrix, across = _coefficients(self.side).to(values), conditions * channels
+        along_one = matrix @ values.transpose(0, 1).reshape(self.side, -1)
+        every = matrix @ along_one.view(-1, self.side, across)
+        return Table(self.nodes, self.side + 2, every.view(-1, across), conditions)
+
+
+class Table(NamedTuple):
+    """Coefficients of a spline, `(across ** 2, A C)`."""
+
+    nodes: Nodes
+    across: int
+    coefficients: Tensor
+    conditions: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the values at points `(B, 2)`, `(A, B, C)`."""
+        position = self.nodes.positions(x)
+        # Clamped as whole numbers: a point that is not finite must not become an address.
+        corner = position.floor().long().clamp(1, self.across - 3)
+        rows, columns = (_weights(part) for part in (position - corner).unbind(-1))
+        first = (corner[:, 0] - 1) * self.across + corner[:, 1] - 1
+        result = torch.zeros(len(x), self.coefficients.shape[1], dtype=x.dtype)
+        for i, j in itertools.product(range(4), repeat=2):
+            part = self.coefficients.index_select(0, first + (i * self.across + j))
+            result.addcmul_(part, (rows[i] * columns[j])[:, None])
+        return result.view(len(x), self.conditions, -1).transpose(0, 1)
+
+
+def _weights(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights of the uniform cubic B-splines around a point, 0 <= f <= 1 beyond the second."""
+    g, f2 = 1 - f, f * f
+    return g * g * g / 6, f2 * (f / 2 - 1) + 2 / 3, (1 + 3 * f + 3 * f2 - 3 * f2 * f) / 6, f2 * f / 6
+
+
+@lru_cache(maxsize=32)
+def _coefficients(side: int) -> Tensor:
+    """From values at `side` nodes to the `side + 2` coefficients of the spline through them, float64."""
+    across = side + 2
+    system = torch.zeros(across, across, dtype=torch.float64)
+    for k in range(side):
+        system[k + 1, k : k + 3] = torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64) / 6
+    ends = torch.tensor([1.0, -4.0, 6.0, -4.0, 1.0], dtype=torch.float64)
+    system[0, :5], system[-1, -5:] = ends, ends
+    return torch.linalg.inv(system)[:, 1:-1]

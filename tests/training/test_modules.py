@@ -1,0 +1,362 @@
+"""Modules of a user's in `ps.Learned`: one call for all conditions, every precision, compiled, without waiting."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import polyscore as ps
+from polyscore.errors import ArgumentError, DegeneracyWarning, PolyscoreError
+from polyscore.models import calls
+from polyscore.models.calls import Compiled
+from polyscore.models.group import Group
+from polyscore.samplers import graph
+from polyscore.samplers.loop import iterate
+from polyscore.samplers.plan import make_plan
+
+# Random networks belong to no densities, so their weights degenerate; here only equality counts.
+pytestmark = pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
+
+
+class Net(nn.Module):
+    """eps(x, t, class or embedding); it notes how many rows it was asked about, and in what dtype it computed."""
+
+    def __init__(self, dim=2, width=16, classes=None, seed=0):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.told = nn.Embedding(classes, 4) if classes else nn.Identity()
+            self.first, self.last = nn.Linear(dim + 1 + 4, width), nn.Linear(width, dim)
+        self.rows, self.types = [], set()
+
+    def forward(self, x, t, c):
+        self.rows.append(len(x))
+        hidden = torch.tanh(self.first(torch.cat([x, t[:, None], self.told(c)], -1)))
+        self.types.add(hidden.dtype)
+        return 0.9 * x + 0.1 * self.last(hidden)
+
+
+class Quiet(Net):
+    """The same without a notebook, which a compiler would have to trace."""
+
+    def forward(self, x, t, c):
+        return 0.9 * x + 0.1 * self.last(torch.tanh(self.first(torch.cat([x, t[:, None], self.told(c)], -1))))
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def embeddings(count=3):
+    return list(normal(count, 4, seed=7))
+
+
+def together(net, conditions, dim=2, prediction="eps", schedule=None, **options):
+    schedule = schedule or ps.VP()
+    return ps.Family({f"c{k}": ps.Learned(net, (dim,), schedule, prediction, condition=c, **options)
+                      for k, c in enumerate(conditions)})  # fmt: skip
+
+
+def apart(net, conditions, dim=2, prediction="eps", schedule=None, **options):
+    """The same scores by functions that share nothing, one call a condition."""
+
+    def alone(c):
+        told = torch.as_tensor(c)
+        return lambda x, t: net(x, t.to(x), told.expand(len(x), *told.shape))
+
+    schedule = schedule or ps.VP()
+    members = {f"c{k}": ps.Learned(alone(c), (dim,), schedule, prediction, **options) for k, c in enumerate(conditions)}
+    return ps.Family(members)
+
+
+EXPONENTS = [{"c0": 1.0, "c1": 1.0, "c2": -1.0}, {"c2": 0.8, "c0": 0.7}, {"c1": 1.0}]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("exponents", EXPONENTS, ids=str)
+@pytest.mark.parametrize("told", ["classes", "embeddings"])
+@pytest.mark.parametrize(("dim", "prediction"), [(2, "eps"), (3, "v"), (1, "x0"), (3, "score"), (2, "velocity")])
+def test_members_that_share_a_module_go_through_it_in_one_batch(exponents, told, dim, prediction):
+    conditions = [2, 0, 4] if told == "classes" else embeddings()
+    net = Net(dim, classes=5 if told == "classes" else None)
+    q = ps.Composition(together(net, conditions, dim, prediction), exponents)
+    other = ps.Composition(apart(net, conditions, dim, prediction), exponents)
+    x = normal(2, 3, dim, seed=1)
+    for t in (0.4, torch.tensor(0.7), torch.linspace(0.1, 0.9, 6).view(2, 3)):
+        net.rows.clear()
+        got = q.score(x, t), q.residual(x, t)
+        assert net.rows == [6 * len(exponents)] * 2
+        for one, expected in zip(got, (other.score(x, t), other.residual(x, t)), strict=True):
+            torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("zero_snr", [False, True])
+def test_discrete_timesteps_and_conditions(zero_snr):
+    schedule = ps.DDPM(timesteps=50, zero_snr=zero_snr)
+
+    class Steps(Net):
+        def forward(self, x, t, c):
+            assert t.dtype == torch.long
+            return super().forward(x, t / 50, c)
+
+    net = Steps(classes=3)
+    options = {"schedule": schedule, "discrete": True}
+    p, other = together(net, [0, 1], **options), apart(net, [0, 1], schedule=schedule, discrete=True)
+    # The twin's function casts t to floats, as `Steps` would not have it.
+    other = ps.Family({f"c{k}": ps.Learned(lambda x, t, k=k: net(x, t, torch.full_like(t, k)), (2,), schedule,
+                                           discrete=True) for k in (0, 1)})  # fmt: skip
+    x = normal(5, 2)
+    for t in (0.013, 0.5, torch.linspace(0.05, 0.95, 5)):
+        torch.testing.assert_close((p["c0"] * p["c1"]).score(x, t), (other["c0"] * other["c1"]).score(x, t))
+
+
+def test_samplers_ask_for_all_conditions_at_once():
+    net = Net(classes=3)
+    p, other = together(net, range(3)), apart(net, range(3))
+    for sampler in (ps.Denoise(steps=6), ps.FeynmanKac(particles=4, steps=6, clip=5.0)):
+        net.rows.clear()
+        run = sampler.sample(ps.base_composition(p, base="c2"), 10, seed=1)
+        assert net.rows == [3 * 10 * run.particles.shape[1]] * 7  # the start and six steps
+        assert run.arithmetic == "model"
+        expected = sampler.sample(ps.base_composition(other, base="c2"), 10, seed=1)
+        torch.testing.assert_close(run.samples, expected.samples, rtol=1e-3, atol=1e-3)
+
+
+def test_a_shared_module_lives_as_long_as_its_members():
+    """And another with the same address is another."""
+    net = Net(classes=3)
+    one, two = (ps.Learned(net, (2,), ps.VP(), condition=c) for c in (0, 1))
+    assert one.group is two.group and one.group is not None
+    assert ps.Learned(net, (2,), ps.Cosine(), condition=1).group is not one.group
+    assert ps.Learned(Net(classes=3), (2,), ps.VP(), condition=1).group is not one.group
+    assert ps.Learned(lambda x, t: x, (2,), ps.VP()).group is None
+    assert "condition=1" in repr(two)
+
+
+@pytest.mark.parametrize("bad", ["cat", 1.5, True, [1, 2]])
+def test_a_condition_is_a_number_or_a_tensor(bad):
+    with pytest.raises(ArgumentError, match="condition must be a whole number, a tensor or None"):
+        ps.Learned(Net(classes=3), (2,), ps.VP(), condition=bad)
+
+
+def test_a_model_that_takes_no_condition_is_named():
+    p = ps.Family({"a": ps.Learned(lambda x, t: x, (2,), ps.VP(), condition=1)})
+    with pytest.raises(
+        PolyscoreError, match=r"condition 'a': a model must take x \(3, 2\).*c \(3,\) torch.int64 on cpu"
+    ):
+        p["a"].score(torch.zeros(3, 2), 0.5)
+
+
+# ---- Precision -----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_half_precision_is_inside_and_float32_outside():
+    net = Net(classes=3, width=64)
+    p = together(net, range(3))
+    q, x = ps.base_composition(p, base="c2"), normal(50, 2)
+    exact = q.score(x, 0.5)
+    assert net.types == {torch.float32}
+    for precision, inside in (("bf16", torch.bfloat16), ("fp16", torch.float32), ("tf32", torch.float32)):
+        net.types.clear()
+        got = p.to(precision=precision) and q.score(x, 0.5)
+        assert got.dtype == torch.float32 and net.types == {inside}, precision  # a CPU has neither fp16 nor TF32
+        assert torch.equal(got, exact) == (inside == torch.float32)
+        assert (got - exact).norm() < 2e-2 * exact.norm()
+    run = ps.Denoise(steps=4).sample(p.to(precision="bf16") and q, 5, seed=0)
+    assert run.arithmetic == "model in bf16" and run.samples.dtype == torch.float32
+    assert torch.equal((p.to(precision="float32") and q).score(x, 0.5), exact)
+
+
+@torch.no_grad()
+def test_a_callers_autocast_does_not_reach_a_model_that_was_told():
+    net = Net(classes=3)
+    q, x = together(net, range(3)).to(precision="float32")["c1"], normal(5, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        q.score(x, 0.5)
+    assert net.types == {torch.float32}
+
+
+@pytest.mark.parametrize(("options", "match"), [
+    ({"precision": "half"}, "precision must be one of auto, table, fp16, bf16, tf32, float32; got 'half'"),
+    ({"compile": "yes"}, "compile must be True, False or None; got 'yes'"),
+])  # fmt: skip
+def test_what_a_family_cannot_be_told(options, match):
+    with pytest.raises(ArgumentError, match=match):
+        together(Net(classes=3), range(2)).to(**options)
+
+
+# ---- Compiled ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Let the compiler trace, and compile nothing."""
+    monkeypatch.setattr(calls, "BACKEND", "eager")
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@torch.no_grad()
+def test_a_compiled_model_is_the_model(uncompiled):
+    p = together(Quiet(classes=3), range(3))
+    q, sampler = ps.base_composition(p, base="c2"), ps.FeynmanKac(particles=4, steps=5, clip=3.0)
+    expected = sampler.sample(q, 20, seed=1)
+    run = sampler.sample(p.to(precision="float32", compile=True) and q, 20, seed=1)
+    assert run.arithmetic == "compiled model in float32"
+    torch.testing.assert_close(run.samples, expected.samples, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(q.score(normal(5, 2), 0.3), (p.to(compile=False) and q).score(normal(5, 2), 0.3))
+    assert sampler.sample(q, 20, seed=1).arithmetic == "model in float32"
+    p.to(precision="bf16", compile=True)
+    assert (q.score(normal(5, 2), 0.3) - expected.samples.new_tensor(0)).dtype == torch.float32
+
+
+def test_shapes_are_few_and_others_are_padded_or_go_as_they_are(uncompiled):
+    asked = []
+
+    def model(x, t):
+        return x * t[:, None]
+
+    compiled = Compiled(model)
+    compiled.quick = lambda x, t: asked.append(len(x)) or model(x, t)
+    for rows in (100, 60, 50, 49, 100, 10, 3, 2, 1, 400):
+        x, t = normal(rows, 2, seed=rows), torch.rand(rows)
+        assert torch.equal(compiled(x, t), model(x, t))
+    # 60 and 50 as 100; 49, 10, 3 by themselves; 2 as 3; 1 as it is, all shapes being taken; 400 is larger than all.
+    assert asked == [100, 100, 100, 49, 100, 10, 3, 3, 400]
+
+
+class Images(Group):
+    """A convolutional network that is told a class, written without any thought of precision."""
+
+    def __init__(self, most_rows=None):
+        super().__init__((3, 8, 8), ps.VP())
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.SiLU(), nn.Conv2d(8, 3, 3, padding=1))
+        self.most_rows, self.shapes, self.types = most_rows, [], []
+
+    def scores(self, x, t, members):
+        points = x.reshape(-1, 3, 8, 8)
+        self.shapes.append(len(members) * len(points))
+        told = torch.cat([torch.full_like(points[:, :1], member.index) for member in members])
+        eps = self.model(torch.cat([points.repeat(len(members), 1, 1, 1), told], 1))
+        self.types.append(eps.dtype)
+        sigma = self.schedule.sigma(t.expand(x.shape[:-3])).reshape(-1, 1, 1, 1)
+        return (-eps.view(len(members), *points.shape) / sigma).view(len(members), *x.shape)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("t", [torch.tensor(0.4), torch.linspace(0.1, 0.9, 10)], ids=["one time", "times"])
+def test_groups_have_precision_and_are_compiled_in_pieces_of_one_shape(uncompiled, t):
+    group, bounded = Images(), Images(most_rows=7)
+    names = {"a": 0, "b": 2, "base": 5}
+    p, small = (ps.Family({name: g.condition(c) for name, c in names.items()}) for g in (group, bounded))
+    x = normal(10, 3, 8, 8)
+    exact = ps.base_composition(p).score(x, t)
+    small.to(precision="float32", compile=True)
+    got = ps.base_composition(small).score(x, t)
+    torch.testing.assert_close(got, exact, rtol=1e-4, atol=1e-4 * exact.abs().max().item())
+    assert bounded.shapes == [6] * 5
+    assert bounded.model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    small.to(precision="bf16")
+    half = ps.base_composition(small).score(x, t)
+    assert bounded.types[-1] == torch.bfloat16 and half.dtype == torch.float32
+    assert 0 < (half - exact).norm() < 3e-2 * exact.norm()
+    small.to(precision="float32", compile=False)
+    assert bounded.model._compiled_call_impl is None
+    bounded.shapes.clear()
+    torch.testing.assert_close(ps.base_composition(small).score(x, t), exact, rtol=1e-4, atol=1e-3)
+    assert bounded.shapes == [6] * 5  # 2 rows a condition divide 10
+    run = ps.Denoise(steps=3).sample(ps.base_composition(small), 4, seed=0)
+    assert run.arithmetic == "model in float32" and run.samples.shape == (4, 3, 8, 8)
+
+
+def test_pieces_that_do_not_divide_are_padded_for_compiled_groups_alone(uncompiled):
+    group = Images(most_rows=8)
+    p = ps.Family({"a": group.condition(0), "b": group.condition(2)})
+    x = normal(10, 3, 8, 8)
+    with torch.no_grad():
+        plain = (p["a"] * p["b"]).score(x, 0.4)
+        assert group.shapes == [8, 8, 4]
+        padded = (p.to(compile=True)["a"] * p["b"]).score(x, 0.4)
+    assert group.shapes[3:] == [8, 8, 8]
+    torch.testing.assert_close(padded, plain, rtol=1e-4, atol=1e-4 * plain.abs().max().item())
+
+
+# ---- The loop waits for nothing ------------------------------------------------------------------------------------
+
+
+class Looks(TorchDispatchMode):
+    """Counts how often the host reads a number of a tensor, for which it would wait on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.times = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        self.times += name in ("_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal")
+        return func(*args, **(kwargs or {}))
+
+
+def looks(q, sampler, swarms=6):
+    with torch.no_grad():
+        plan = make_plan(q, sampler, 0, torch.empty(0))
+        states = iterate(plan, 0, swarms)
+        next(states)
+        plan.coefficients(0)
+        _ = plan.used, plan.halves, plan.scheme
+        with Looks() as mode:
+            for _ in states:
+                pass
+    return mode.times
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "auto"])
+@pytest.mark.parametrize("told", ["classes", "embeddings", "discrete"])
+def test_no_step_reads_a_number(precision, told):
+    discrete = told == "discrete"
+    net = Net(classes=None if told == "embeddings" else 3)
+    schedule = ps.DDPM(timesteps=100) if discrete else ps.VP()
+    conditions = embeddings() if told == "embeddings" else range(3)
+    if discrete:
+        net.forward = lambda x, t, c: Net.forward(net, x, t / 100, c)
+    p = together(net, conditions, schedule=schedule, discrete=discrete).to(precision=precision)
+    for sampler in (ps.Denoise(steps=5), ps.FeynmanKac(particles=3, steps=5, clip=2.0, threshold=0.5)):
+        assert looks(ps.base_composition(p, base="c2"), sampler) == 0
+
+
+def test_a_step_that_reads_a_number_is_counted():
+    """The counter sees a model that looks at its time."""
+    p = ps.Family({"a": ps.Learned(lambda x, t: x * (1 if t[0].item() > 0.5 else 2), (2,), ps.VP())})
+    assert looks(p["a"], ps.Denoise(steps=5)) == 5
+
+
+def test_a_model_that_no_graph_can_hold_goes_step_by_step(monkeypatch):
+    """As on a GPU, whose capture fails; a field of our own that cannot be captured is an error."""
+    q = together(Quiet(classes=3), range(3))["c1"]
+    plan = make_plan(q, ps.Denoise(steps=3), 0, torch.empty(0))
+
+    def fails(*_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graph, "capture", fails)
+    with pytest.warns(DegeneracyWarning, match="that a CUDA graph can hold.*not permitted.*step by step"):
+        assert graph.captured(plan, None, {}) is None
+    own = make_plan(ps.Family({"a": ps.Gaussian()})["a"], ps.Denoise(steps=3), 0, torch.empty(0))
+    with pytest.raises(RuntimeError, match="capturing"):
+        graph.captured(own, None, {})
+
+
+def test_only_compiled_models_are_captured(uncompiled):
+    p = together(Quiet(classes=3), range(3))
+    assert not make_plan(p["c0"], ps.Denoise(steps=3), 0, torch.empty(0)).field.graphable
+    p.to(compile=True)
+    assert make_plan(p["c0"], ps.Denoise(steps=3), 0, torch.empty(0)).field.graphable
+    mixed = ps.Family({"a": p.members["c0"], "b": ps.Gaussian()})
+    assert not make_plan(mixed["a"] * mixed["b"], ps.Denoise(steps=3), 0, torch.empty(0)).field.graphable

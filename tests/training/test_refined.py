@@ -1,0 +1,299 @@
+"""Tables on a CPU that check themselves at every step: splines, when they serve, when they refine, when they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.interpolate import RectBivariateSpline
+from torch import nn
+
+import polyscore as ps
+from polyscore.fields import by_table, work
+from polyscore.fields.by_table import SIDES, RefinedTable, probes
+from polyscore.nn.fast import spline
+from polyscore.samplers.plan import make_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# ---- Splines -------------------------------------------------------------------------------------------------------
+
+
+def wave(x):
+    """Two conditions of three channels, unlike in their coordinates."""
+    u, v = x[:, 0] - 10, x[:, 1] + 2
+    one = torch.stack([torch.sin(u + 2 * v), torch.tanh(u), u * v], -1)
+    return torch.stack([one, torch.stack([torch.cos(v), u + 0 * v, torch.exp(-u * u / 8 - v)], -1)])
+
+
+def points(count=2000):
+    return (normal(count, 2) * torch.tensor([3.0, 0.5]) + torch.tensor([10.0, -2.0])).double()
+
+
+@pytest.mark.parametrize("side", [8, 20, 41])
+def test_the_spline_is_scipys(side):
+    """FITPACK's interpolating bicubic spline leaves out the knots next to the ends, too."""
+    x = points()
+    grid = spline.Grid.around(x, side)
+    places = grid.points()
+    torch.testing.assert_close(places[0], x.amin(0))
+    torch.testing.assert_close(places[-1], x.amax(0))
+    values = wave(places)
+    got = grid.table(values)(x)
+    positions, index = grid.nodes.positions(x).numpy() - 1, np.arange(side)
+    for a in range(2):
+        for c in range(3):
+            known = RectBivariateSpline(index, index, values[a, :, c].view(side, side).numpy())
+            np.testing.assert_allclose(got[a, :, c].numpy(), known.ev(*positions.T), rtol=1e-8, atol=1e-9)
+
+
+def test_the_spline_is_of_fourth_order():
+    x = points()
+    errors = [(spline.Grid.around(x, m).table(wave(spline.Grid.around(x, m).points()))(x) - wave(x)).norm().item()
+              for m in (40, 80)]  # fmt: skip
+    assert 11 < errors[0] / errors[1] < 40  # 2^4, and not yet in its limit
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_points_that_are_not_finite_stay_visible(bad):
+    x = normal(500, 2)
+    grid = spline.Grid.around(x, 20)
+    table = grid.table(grid.points()[None])
+    x[3, 1] = bad
+    got = table(x)
+    assert not bool(got[:, 3].isfinite().all()) and bool(got[:, 4:].isfinite().all())
+
+
+# ---- Work ----------------------------------------------------------------------------------------------------------
+
+
+def test_products_are_counted():
+    net = nn.Sequential(nn.Linear(3, 50), nn.SiLU(), nn.Linear(50, 2, bias=False))
+    assert work.products(lambda: net(normal(7, 3))) == 7 * 2 * (3 * 50 + 50 * 2)
+    assert work.products(lambda: normal(5, 4, 3) @ normal(5, 3, 2)) == 5 * 2 * 4 * 3 * 2
+    assert work.products(lambda: nn.Conv2d(3, 8, 3, padding=1)(normal(2, 3, 6, 5))) == 2 * 2 * 8 * 30 * 27
+    assert work.products(lambda: normal(9).exp().sum()) == 0
+
+
+# ---- Sampling by a table that refines itself -----------------------------------------------------------------------
+
+NAMES = {"a": ps.Gaussian([1, 0], [4, 1]), "b": ps.Gaussian([0, -1], [1, 3]), "base": ps.Gaussian(cov=2.5)}
+
+
+class Net(nn.Module):
+    """A perceptron of time, point and class, wide enough for a table to pay."""
+
+    def __init__(self, width=128):
+        super().__init__()
+        self.told = nn.Embedding(3, 8)
+        self.body = nn.Sequential(nn.Linear(11, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(),
+                                  nn.Linear(width, 2))  # fmt: skip
+        self.rows = 0
+
+    def forward(self, x, t, c):
+        self.rows += len(x)
+        return self.body(torch.cat([t[:, None], x, self.told(c)], -1))
+
+
+@cache
+def trained(width=128):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net, vp = Net(width), ps.VP()
+        data = torch.cat([source.sample(500, seed=i) for i, source in enumerate(NAMES.values())])
+        told, optimiser = torch.arange(3).repeat_interleave(500), torch.optim.Adam(net.parameters(), 3e-3)
+        for _ in range(300):
+            rows, t, noise = torch.randint(1500, (256,)), torch.rand(256), torch.randn(256, 2)
+            noisy = vp.alpha(t)[:, None] * data[rows] + vp.sigma(t)[:, None] * noise
+            loss = (net(noisy, t, told[rows]) - noise).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return net.eval().requires_grad_(False)
+
+
+def family(model=None, **options):
+    model = model or trained(**options)
+    return ps.Family({name: ps.Learned(model, (2,), ps.VP(), condition=c) for c, name in enumerate(NAMES)})
+
+
+@pytest.fixture(autouse=True)
+def untold():
+    """How a model is evaluated belongs to the model, which tests share."""
+    family().to(precision="auto", compile=False)
+
+
+def q_of(p):
+    return p["a"] * p["b"] / p["base"]
+
+
+def both(p, sampler, n, seed=0):
+    runs = {}
+    for precision in ("auto", "float32"):
+        runs[precision] = sampler.sample(q_of(p.to(precision=precision)), n, seed=seed)
+    p.to(precision="auto")
+    return runs["auto"], runs["float32"]
+
+
+def test_particles_go_where_the_network_moves_them():
+    """Errors of 2e-3 of single scores do not add up: they differ from step to step."""
+    p, net = family(), trained()
+    net.rows = 0
+    run = ps.Denoise(steps=30).sample(q_of(p), 2000, seed=1)
+    by_table, _ = net.rows, setattr(net, "rows", 0)
+    direct = ps.Denoise(steps=30).sample(q_of(p.to(precision="float32")), 2000, seed=1)
+    p.to(precision="auto")
+    assert (run.arithmetic, direct.arithmetic) == ("table", "model in float32")
+    assert 2 * by_table < net.rows == 31 * 3 * 2000
+    error = (run.samples - direct.samples).norm() / direct.samples.norm()
+    assert 0 < error < 2e-3
+
+
+def test_paired_distances_agree():
+    """SW2 by table and without, the same seeds: they differ by 0.1 % here, and runs among themselves by 5 %."""
+    p, sampler = family(), ps.FeynmanKac(particles=8, steps=30, clip=5.0)
+    exact = ps.exact(q_of(ps.Family(NAMES))).sample(3000, seed=5)
+    run, direct = both(p, sampler, 500)
+    assert run.arithmetic == "table"
+    one, other = (ps.sliced_wasserstein(r.samples, exact) for r in (run, direct))
+    assert one == pytest.approx(other, rel=0.02)
+    assert run.total_log_evidence == pytest.approx(direct.total_log_evidence, abs=0.02)
+
+
+def test_runs_can_be_repeated():
+    runs = [ps.FeynmanKac(particles=8, steps=10).sample(q_of(family()), 300, seed=3).samples for _ in range(2)]
+    assert torch.equal(*runs)
+
+
+def test_float32_depends_on_no_company():
+    """But for the order of sums in pieces of other sizes, which a module of the user's may see."""
+    q = q_of(family().to(precision="float32"))
+    many, few = (ps.FeynmanKac(particles=4, steps=6).sample(q, n, seed=1).samples for n in (1000, 300))
+    torch.testing.assert_close(many[:256], few[:256], rtol=0, atol=1e-5)
+
+
+class Sharp(nn.Module):
+    """A network with a wall: where x1 passes 0.7, its answer jumps within a hundredth."""
+
+    def __init__(self, height=2.0, width=0.01):
+        super().__init__()
+        self.smooth, self.height, self.width = trained(), height, width
+
+    def forward(self, x, t, c):
+        return self.smooth(x, t, c) + self.height * torch.sigmoid((x[:, :1] - 0.7) / self.width)
+
+
+def test_a_sharp_feature_makes_the_table_refuse():
+    """A wall that no table can hold: the samples are the model's own, and the run says so."""
+    p = family(Sharp())
+    run, direct = both(p, ps.Denoise(steps=20), 2000)
+    assert run.arithmetic in ("table, model", "model")  # noise far from data has its wall, too
+    torch.testing.assert_close(run.samples, direct.samples, rtol=0, atol=2e-2)
+
+
+def test_without_its_check_the_table_would_be_wrong(monkeypatch):
+    """So the test above can fail."""
+    monkeypatch.setattr(by_table, "_REFINED_ERROR", 1e9)
+    run, direct = both(family(Sharp()), ps.Denoise(steps=20), 2000)
+    assert run.arithmetic == "table"
+    assert (run.samples - direct.samples).abs().max() > 0.1
+
+
+def test_a_feature_that_a_finer_table_holds_makes_it_refine(monkeypatch):
+    sides, real = [], RefinedTable._table
+
+    def noted(self, x, i, side):
+        sides.append(side)
+        return real(self, x, i, side)
+
+    monkeypatch.setattr(RefinedTable, "_table", noted)
+    run, direct = both(family(Sharp(0.3, 0.5)), ps.Denoise(steps=12), 8000)
+    gentle = sides.copy()
+    sides.clear()
+    smooth, _ = both(family(), ps.Denoise(steps=12), 8000)
+    assert run.arithmetic == smooth.arithmetic == "table"
+    assert max(gentle) > max(sides[1:])
+    assert (run.samples - direct.samples).norm() < 3e-3 * direct.samples.norm()
+
+
+def test_refusing_costs_little():
+    """Tables are tried ever more rarely, so that the steps are nearly those of the model alone."""
+    p, asked = family(Sharp(5.0, 1e-4)), []
+    p.members["a"].model.smooth.register_forward_pre_hook(lambda _, args: asked.append(len(args[0])))
+    sampler, rows = ps.Denoise(steps=60), []
+    for precision in ("float32", "auto"):
+        asked.clear()
+        sampler.sample(q_of(p.to(precision=precision)), 1000, seed=0)
+        rows.append(sum(asked))
+    assert rows[1] < 1.1 * rows[0]
+
+
+@pytest.mark.parametrize("why", ["few particles", "float64", "three dimensions", "light", "float32", "bf16"])
+def test_where_no_table_serves(why):
+    model = Net(8) if why == "light" else trained()
+    p, options, n = family(model), {}, 2000
+    if why == "few particles":
+        n = 300
+    if why == "float64":
+        options = {"dtype": torch.float64}
+    if why in ("float32", "bf16"):
+        p.to(precision=why)
+    q = q_of(p)
+    if why == "three dimensions":
+        wide = nn.Sequential(nn.Linear(3, 256), nn.SiLU(), nn.Linear(256, 256), nn.SiLU(), nn.Linear(256, 3))
+        q = ps.Family({"a": ps.Learned(lambda x, t: wide(x), (3,), ps.VP())})["a"]
+    run = ps.Denoise(steps=3).sample(q, n, seed=0, **options)
+    assert run.arithmetic.startswith("model"), why
+
+
+def test_functions_ensembles_and_closed_forms_are_read_by_table_too():
+    net = trained()
+
+    def told(c):
+        return lambda x, t: net(x, t, torch.full((len(x),), c))
+
+    a, b = (ps.Learned(told(c), (2,), ps.VP()) for c in (0, 1))
+    p = ps.Family({"one": ps.Ensemble([a, b]), "closed": ps.Gaussian(cov=3.0), "b": b})
+    q = p["one"] ** 0.8 * p["closed"] ** 0.5 / p["b"] ** 0.3
+    run = ps.Denoise(steps=20).sample(q, 2000, seed=0)
+    direct = ps.Denoise(steps=20).sample(ps.Composition(p.to(precision="float32"), q.exponents), 2000, seed=0)
+    assert (run.arithmetic, direct.arithmetic) == ("table", "model in float32")
+    assert (run.samples - direct.samples).norm() < 3e-3 * direct.samples.norm()
+
+
+def test_networks_of_fit_are_read_by_table_on_a_cpu():
+    p = ps.fit({name: source.sample(300, seed=i) for i, (name, source) in enumerate(NAMES.items())},
+               width=128, steps=150, device="cpu", learning_rate=2e-3)  # fmt: skip
+    run, direct = both(p, ps.Denoise(steps=20), 2000)
+    assert (run.arithmetic, direct.arithmetic) == ("table", "float32")
+    assert 0 < (run.samples - direct.samples).norm() < 3e-3 * direct.samples.norm()
+
+
+def test_every_particle_is_looked_at_in_turn():
+    x = torch.arange(4000.0)[:, None].expand(-1, 2)
+    seen = torch.cat([probes(x, i)[:, 0] for i in range(31)]).unique()
+    assert len(probes(x, 0)) == 128 and len(seen) > 3500
+
+
+def test_a_score_that_is_not_finite_is_an_error_in_spite_of_a_table():
+    class Broken(Sharp):
+        def forward(self, x, t, c):
+            return torch.where(t[:, None] < 0.5, torch.nan, self.smooth(x, t, c))
+
+    with pytest.raises(ps.errors.ScoreError, match="condition 'a'"):
+        ps.Denoise(steps=20).sample(q_of(family(Broken())), 2000, seed=0)
+
+
+def test_tables_have_twice_the_nodes_of_the_one_before():
+    assert all(1.7 < (b / a) ** 2 < 2.3 for a, b in itertools.pairwise(SIDES))
+    plan = make_plan(q_of(family()), ps.Denoise(steps=3), 0, torch.empty(0))
+    assert isinstance(plan.field.evaluators[0], RefinedTable)
