@@ -19,7 +19,7 @@ from polyscore.notices import warn
 from polyscore.samplers.answers import called
 from polyscore.samplers.moves import Steps
 from polyscore.samplers.plan import Plan, clock_of, make_plan, steps_of
-from polyscore.schedules import Schedule
+from polyscore.schedules import Schedule, Stepped
 from polyscore.schema import Checked, Domain, count, optional, setting
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def _warn_of_coarse_steps(plan: Plan) -> None:
     deviation, ratio = _worst(plan, deviations, steps)
     if abs(ratio - 1) <= _WRONG_VARIANCE:
         return
-    more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= _MOST_STEPS)
+    most = plan.q.schedule.timesteps if isinstance(plan.q.schedule, Stepped) else _MOST_STEPS
+    more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= most)
     fine = (n for n in more if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE)
     enough = next(fine, None)
     remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."

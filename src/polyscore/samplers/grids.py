@@ -2,8 +2,8 @@
 
 `snr_grid` puts half of its steps evenly in the log noise-to-signal ratio lambda = log(sigma / alpha), so that no scale
 is stepped over, and half where the noise is about as wide as the parts of the sources: a Gaussian of variance v turns
-from noise into data like tanh(lambda - log(v) / 2). `equal_grid` has equal times, as version 0.2.0 did.
-A grid is a function (schedule, steps, extent) -> `TimeGrid`.
+from noise into data like tanh(lambda - log(v) / 2). `equal_grid` has equal times, as version 0.2.0 did; `Timesteps` are
+those at which a model was trained. A grid is a function (schedule, steps, extent) -> `TimeGrid`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.distributions.components import components_of
+from polyscore.errors import require
 from polyscore.registry import Registry
-from polyscore.schedules import T_MAX, T_MIN, Schedule
+from polyscore.schedules import SPACINGS, T_MAX, T_MIN, Schedule, Stepped
 
 # Assumed of learned sources, standardised data: variances of its own width and of features a third as wide; and the
 # deviation that shall be resolved, which sets the last noise to 0.001.
@@ -158,4 +159,30 @@ def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
 
 
-GRIDS: Registry[Callable[[Schedule, int, Extent], TimeGrid]] = Registry("grid", {"snr": snr_grid, "equal": equal_grid})
+@dataclass(frozen=True)
+class Timesteps:
+    """The timesteps of a model's own, from the noise to the data itself.
+
+    Args:
+        spacing: which of them: "leading", "trailing" or "linspace", as schedulers of diffusers count them; by default
+            what the schedule says.
+    """
+
+    spacing: str | None = None
+
+    def __post_init__(self) -> None:
+        known = self.spacing is None or self.spacing in SPACINGS
+        require(known, "spacing", f"be one of {', '.join(SPACINGS)}", self.spacing)
+
+    def __call__(self, schedule: Schedule, steps: int, extent: Extent | None = None) -> TimeGrid:
+        """Return the times of so many steps."""
+        require(isinstance(schedule, Stepped), "the grid 'timesteps'", "go with a model that has timesteps of its own",
+                schedule, "Use grid='snr'.")  # fmt: skip
+        assert isinstance(schedule, Stepped)
+        times = schedule.own_times(steps, self.spacing or schedule.spacing)
+        return TimeGrid(times, times[:-1] - times[1:], to_data=True)
+
+
+GRIDS: Registry[Callable[..., TimeGrid] | type] = Registry(
+    "grid", {"snr": snr_grid, "equal": equal_grid, "timesteps": Timesteps}
+)

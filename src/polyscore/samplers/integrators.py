@@ -1,7 +1,11 @@
-"""From a move to a table of steps: Euler, and two that are exact in the linear part.
+"""From a move to a table of steps: Euler, and three that are exact in the linear part.
 
 An integrator is a function (schedule, grid, W, churn, move) -> `Steps`. Those that are exact in the linear part know
-one move, the balanced one, which every move is where W = 1.
+one move, the balanced one, which every move is where W = 1; `ancestral` knows unbalanced ones as well.
+
+A grid may begin at alpha = 0 and end at t = 0. At alpha = 0 the score says nothing of the data, though a model that
+predicts the clean point does: there, and only there, scores are written and read as if alpha were 1
+(`schedules.signal`).
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from torch import Tensor
 from polyscore.registry import Registry
 from polyscore.samplers.grids import TimeGrid
 from polyscore.samplers.moves import Integrator, Move, Steps
-from polyscore.schedules import Schedule
+from polyscore.schedules import Schedule, signal
+
+_END = 1e-12  # from 0 and from 1, at which an integral over a step stops
 
 
 def euler_steps(schedule: Schedule, grid: TimeGrid, total: float, churn: float, move: Move) -> Steps:
@@ -51,9 +57,22 @@ def multistep_steps(schedule: Schedule, grid: TimeGrid, total: float, churn: flo
     """
     phi, toward, variance = _frozen(schedule, grid.times, total, churn)
     strides = -schedule.log_noise_to_signal(grid.times).diff()
-    # Never further than one step ahead: on a grid with a leap the line through two points would be thrown far off.
-    beyond = torch.cat([strides.new_zeros(1), 0.5 * (strides[1:] / strides[:-1]).clamp_max(2.0)])
+    # Never further than one step ahead: on a grid with a leap the line through two points would be thrown far off. A
+    # step to the data itself is endless in lambda, and stays frozen.
+    ratios = (strides[1:] / strides[:-1]).clamp_max(2.0) * strides[1:].isfinite()
+    beyond = torch.cat([strides.new_zeros(1), 0.5 * ratios.nan_to_num()])
     return _with_clean(schedule, grid.times, total, phi, toward, beyond, variance)
+
+
+def ancestral_steps(schedule: Schedule, grid: TimeGrid, total: float, churn: float, move: Move) -> Steps:
+    """Return the posterior's step q(x_s | x_t, x_0) with the composed score's clean point for x_0 (Ho et al. 2020).
+
+    With L the move's multiple of -u, X = (L x + sigma^2 S) / alpha: the balanced move's is the frozen step, and L = 1
+    is DDPM's own with eps = -sigma S, whatever W is. Churn 0 is DDIM's, and on straight paths Euler's for the flow.
+    """
+    multiple = move.linear(total)
+    phi, toward, variance = _frozen(schedule, grid.times, multiple, churn)
+    return _with_clean(schedule, grid.times, multiple, phi, toward, torch.zeros_like(phi), variance)
 
 
 def _frozen(schedule: Schedule, times: Tensor, total: float, churn: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,25 +81,29 @@ def _frozen(schedule: Schedule, times: Tensor, total: float, churn: float) -> tu
     phi = _phi(schedule, s, t, total, churn)
     if total != 1:
         toward, variance = _integrals(schedule, s, t, total, churn)
+        # At the data x is X / W, and nothing else is left of it.
+        toward, variance = torch.where(s == 0, 1 / total, toward), torch.where(s == 0, 0.0, variance)
         return phi, toward, variance.clamp_min(0) if churn > 0 else torch.zeros_like(t)
     toward = schedule.alpha(s) - phi * schedule.alpha(t)
     # sigma_s^2 (1 - ratio), without the difference of two numbers near 1 that fine steps would cancel
     stride = schedule.log_noise_to_signal(s) - schedule.log_noise_to_signal(t)
-    return phi, toward, schedule.sigma(s) ** 2 * -torch.expm1(2 * churn**2 * stride)
+    lost = 2 * churn**2 * stride if churn > 0 else torch.zeros_like(stride)  # a stride may be endless
+    return phi, toward, schedule.sigma(s) ** 2 * -torch.expm1(lost)
 
 
 def _with_clean(
     schedule: Schedule, times: Tensor, total: float, phi: Tensor, toward: Tensor, beyond: Tensor, variance: Tensor
 ) -> Steps:
     """phi x + toward (X + beyond (X - X_)) + noise, written in x and S."""
-    alpha, sigma = schedule.alpha(times[:-1]), schedule.sigma(times[:-1])
+    alpha, sigma = signal(schedule.alpha(times[:-1])), schedule.sigma(times[:-1])
     of_x, of_score = total / alpha, sigma**2 / alpha
     ahead = toward * (1 + beyond)
     return Steps(phi + ahead * of_x, ahead * of_score, variance.sqrt(), -toward * beyond, of_x, of_score)
 
 
 INTEGRATORS: Registry[Integrator] = Registry(
-    "integrator", {"multistep": multistep_steps, "frozen": frozen_steps, "euler": euler_steps}
+    "integrator",
+    {"multistep": multistep_steps, "frozen": frozen_steps, "ancestral": ancestral_steps, "euler": euler_steps},
 )
 
 
@@ -107,7 +130,7 @@ def _integrals(schedule: Schedule, s: Tensor, t: Tensor, total: float, churn: fl
 def nodes(s: Tensor, t: Tensor, count: int = 64) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights of every step, `(steps, count)`, in logit time: it resolves both ends."""
     points, weights = _gauss_legendre(count)
-    low, high = torch.logit(s)[:, None], torch.logit(t)[:, None]
+    low, high = torch.logit(s, _END)[:, None], torch.logit(t, _END)[:, None]
     r = torch.sigmoid(0.5 * (high + low) + 0.5 * (high - low) * points)
     return r, 0.5 * (high - low) * weights * r * (1 - r)
 

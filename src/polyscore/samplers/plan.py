@@ -158,7 +158,9 @@ def _scalars(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) 
     moves = [torch.cat([column, column[-1:]]) for column in (*steps_of(q, sampler, clock, q.total), *quadrature)]
     rates = sampler.move.rates(schedule, times, q.total, math.prod(q.event))
     check_columns(f"the rates of {called('move', sampler.move)}", rates, Rates._fields, len(times))
-    return torch.stack([*moves, *rates, schedule.alpha(times), schedule.sigma(times)], dim=-1)
+    alpha = schedule.alpha(times)
+    rates = Rates(*(torch.where(alpha == 0, 0.0, column) for column in rates))  # pure noise stays at rest
+    return torch.stack([*moves, *rates, alpha, schedule.sigma(times)], dim=-1)
 
 
 def steps_of(q: Composition, sampler: Sampler, clock: TimeGrid, total: float) -> Steps:

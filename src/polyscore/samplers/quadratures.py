@@ -54,10 +54,16 @@ def noise_products(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadra
     early, late = schedule.sigma(t) ** 2, schedule.sigma(s) ** 2
     left = early * (power - late * stretch) / ((early - late) * schedule.diffusion(t) ** 2)
     right = late * (early * stretch - power) / ((early - late) * schedule.diffusion(s) ** 2)
+    # Without a beginning E grows like alpha^2 / sigma^2, and its integral is E at the end; at the data E falls like
+    # sigma^2, whose integral is that of eta^2 alone.
+    pure, done = schedule.alpha(t) == 0, late == 0
+    left = torch.where(done, power / schedule.diffusion(t) ** 2, torch.where(pure, 0.0, left))
+    right = torch.where(done, 0.0, torch.where(pure, late / schedule.diffusion(s) ** 2, right))
     # Between neighbouring times all of this cancels; both rules agree there.
     plain = trapezoid(schedule, grid, extent)
     fine = (left >= 0) & (right >= 0) & (left + right < 100 * grid.lengths)
-    counted = extent.exact | (schedule.log_noise_to_signal(s) >= math.log(_TRUSTED))
+    trusted = torch.where(done, schedule.log_noise_to_signal(t), schedule.log_noise_to_signal(s))
+    counted = extent.exact | (trusted >= math.log(_TRUSTED))
     return Quadrature(torch.where(fine, left, plain.left) * counted, torch.where(fine, right, plain.right) * counted)
 
 

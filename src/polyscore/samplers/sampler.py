@@ -77,10 +77,11 @@ class Sampler(Checked):
         steps: from noise to data.
         churn: nu / eta, at least 0: 1 is the reverse SDE, 0 the probability-flow ODE.
         move: how W enters the drift; see `polyscore.samplers.moves`.
-        grid: "snr" (in log-SNR, denser where the sources' parts appear) or "equal" times.
-        integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM) or "euler", which unbalanced moves
-            take in any case where W is not 1, and nothing where alpha(1) = 0: that is "frozen". With kernels
-            "multistep" is "frozen" too: they move a particle off the line through its last two clean points.
+        grid: "snr" (in log-SNR, denser where the sources' parts appear), "equal" times, or the "timesteps" of a model.
+        integrator: "multistep" (second order), "frozen" (first order, DDIM to DDPM), "ancestral" (the same for any
+            move, DDPM's own where it is unbalanced) or "euler", which unbalanced moves take in any other case where W
+            is not 1, and nothing where alpha(1) = 0: that is "frozen". With kernels "multistep" is "frozen" too: they
+            move a particle off the line through its last two clean points.
         start: "matched" to the sources' means and covariances, or "noise", as if no signal were left.
         kernels: applied after every step, at the time that it led to; see `polyscore.samplers.kernels`.
 

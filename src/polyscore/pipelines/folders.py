@@ -1,0 +1,73 @@
+"""Models from folders that diffusers saved them to. Only weights in safetensors are read: others can hold programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from polyscore.errors import ArgumentError, require, shorten
+
+_MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
+
+
+def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
+    """Return the model or pipeline of a folder, and its scheduler where it is a model's; `scheduler` where given."""
+    require(path.is_dir(), "model", "be a folder that exists", path,
+            "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
+    _require_diffusers()
+    if (path / "model_index.json").is_file():
+        return _read(path, "DiffusionPipeline"), scheduler
+    require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
+            "Save it by save_pretrained(folder).")  # fmt: skip
+    kind = _kind(path / "config.json")
+    require(kind in _MODELS, "a model's folder", f"hold one of {', '.join(_MODELS)}", shorten(kind))
+    return _read(path, kind), scheduler or _scheduler(path)
+
+
+def _kind(file: Path) -> str:
+    """The class that a configuration names."""
+    try:
+        return str(json.loads(file.read_text()).get("_class_name"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise _broken(file, error) from error
+
+
+def _scheduler(path: Path) -> Any:
+    """The scheduler beside a model, or in a folder of its own; None where there is none."""
+    found = [place for place in (path, path / "scheduler") if (place / "scheduler_config.json").is_file()]
+    if not found:
+        return None
+    kind = _kind(found[0] / "scheduler_config.json")
+    require(kind.endswith("Scheduler"), "a scheduler's configuration", "name a scheduler", shorten(kind))
+    return _read(found[0], kind)
+
+
+def _read(path: Path, kind: str) -> Any:
+    import diffusers
+
+    require(hasattr(diffusers, kind), "a class", "be one of diffusers", shorten(kind), "Install a newer diffusers.")
+    options = {} if kind.endswith("Scheduler") else {"use_safetensors": True}
+    try:
+        return getattr(diffusers, kind).from_pretrained(str(path), local_files_only=True, **options)
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # of many kinds: torn JSON, torn weights, weights of other shapes
+        raise _broken(path, error) from error
+
+
+def _broken(path: Path, error: Exception) -> ArgumentError:
+    said = str(error).strip().split("\n")[0][:300]
+    return ArgumentError(
+        f"{path} must hold a whole model saved by diffusers, weights in safetensors; got {type(error).__name__}: "
+        f"{said}. Save or download it again."
+    )
+
+
+def _require_diffusers() -> None:
+    try:
+        import diffusers  # noqa: F401
+    except ImportError as error:
+        raise ArgumentError(
+            "a folder's model must find diffusers; it is not installed. pip install 'polyscore[images]'"
+        ) from error

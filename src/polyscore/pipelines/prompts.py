@@ -1,0 +1,62 @@
+"""Prompts as conditions: what a pipeline's text encoders make of them, and images of latents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyscore.errors import require, shorten
+from polyscore.pipelines.denoiser import Told
+from polyscore.pipelines.family import pixels
+
+_MOST_TOKENS = 256  # of a prompt, for encoders without a limit of their own
+_LONGEST = 5000
+_DECODED = 8  # latents that become images at once
+
+
+@torch.no_grad()
+def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
+    """Return what a pipeline's model is told of a prompt."""
+    check_prompt(prompt)
+    device = pipeline._execution_device
+    if getattr(pipeline, "transformer", None) is not None:
+        embeds, pooled, _ = pipeline.encode_prompt(
+            prompt, None, device=device, max_sequence_length=min(_MOST_TOKENS, _limit(pipeline))
+        )
+        return {"encoder_hidden_states": embeds, "pooled_projections": pooled}
+    if getattr(pipeline, "text_encoder_2", None) is None:
+        embeds, _ = pipeline.encode_prompt(prompt, device, 1, False)
+        return {"encoder_hidden_states": embeds}
+    embeds, _, pooled, _ = pipeline.encode_prompt(prompt, None, device, 1, False)
+    factor = pipeline.vae_scale_factor
+    size = [event[-2] * factor, event[-1] * factor]
+    return {"encoder_hidden_states": embeds, "text_embeds": pooled,
+            "time_ids": torch.tensor([[*size, 0, 0, *size]], dtype=embeds.dtype)}  # fmt: skip
+
+
+def check_prompt(prompt: object) -> None:
+    """Refuse what is no prompt; the empty one is."""
+    good = isinstance(prompt, str) and len(prompt) <= _LONGEST and "\x00" not in prompt
+    require(good, "a prompt", f"be text of at most {_LONGEST} characters", shorten(prompt, 60))
+
+
+def _limit(pipeline: Any) -> int:
+    """Tokens that the long encoder takes."""
+    return int(min(getattr(pipeline.tokenizer_2, "model_max_length", _MOST_TOKENS), 512))
+
+
+def decoder_of(pipeline: Any) -> Callable[[Tensor], Tensor]:
+    """Return what turns a pipeline's points into images in [0, 1]: its VAE, a few latents at a time."""
+    vae = getattr(pipeline, "vae", None)
+    if vae is None:
+        return pixels
+    shift = getattr(vae.config, "shift_factor", None) or 0.0
+
+    def decode(x: Tensor) -> Tensor:
+        z = (x.to(vae.device) / vae.config.scaling_factor + shift).to(vae.dtype)
+        return torch.cat([pixels(vae.decode(part, return_dict=False)[0].float()) for part in z.split(_DECODED)])
+
+    return decode

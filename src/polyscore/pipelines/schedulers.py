@@ -1,0 +1,113 @@
+"""What a scheduler of diffusers says of a model: its noise, at which timesteps, and what the model predicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from polyscore.errors import CompositionError, require, shorten
+from polyscore.schedules import SPACINGS, Flow, Stepped, Tabulated
+
+PREDICTIONS = ("epsilon", "v_prediction", "sample", "flow")
+
+
+@dataclass(frozen=True)
+class Noising:
+    """How a model was trained: the path of its noise, and what it predicts.
+
+    Attributes:
+        clip: bound on |x_0| that the scheduler puts on the model's clean point, or None. It is no part of the path.
+    """
+
+    schedule: Stepped
+    prediction: str
+    clip: float | None = field(default=None)
+
+
+def noising_of(scheduler: Any, subject: str = "scheduler", area: int = 0) -> Noising:
+    """Return what a scheduler says.
+
+    Args:
+        area: tokens of an image, by which some flow schedulers shift their times.
+    """
+    config = getattr(scheduler, "config", None)
+    require(isinstance(config, Mapping), subject, "be a scheduler of diffusers", type(scheduler).__name__,
+            "Pass scheduler=, the one that the model was trained with.")  # fmt: skip
+    assert isinstance(config, Mapping)
+    _check_supported(config, subject)
+    if hasattr(scheduler, "alphas_cumprod"):
+        return _noising_by_table(scheduler, config, subject)
+    flow = "FlowMatch" in type(scheduler).__name__
+    require(flow, subject, "have alphas_cumprod, or be one of flow matching", type(scheduler).__name__,
+            "Use DDPMScheduler.from_config(scheduler.config).")  # fmt: skip
+    schedule = Flow(int(config["num_train_timesteps"]), _shift(config, area))
+    return Noising(schedule, "flow")
+
+
+def _check_supported(config: Mapping[str, Any], subject: str) -> None:
+    """Refuse what would change the model's answer in a way that is not reproduced here."""
+    for name in ("thresholding", "invert_sigmas"):
+        require(not config.get(name), f"{subject}'s {name}", "be off", shorten(config.get(name)), "Turn it off.")
+
+
+def _noising_by_table(scheduler: Any, config: Mapping[str, Any], subject: str) -> Noising:
+    prediction = config.get("prediction_type", "epsilon")
+    require(prediction in PREDICTIONS[:3], f"{subject}'s prediction_type", f"be one of {', '.join(PREDICTIONS[:3])}",
+            shorten(prediction), "Say what the model was trained to predict.")  # fmt: skip
+    alphas = torch.as_tensor(scheduler.alphas_cumprod).double().sqrt()
+    if config.get("rescale_betas_zero_snr"):
+        alphas[-1] = 0  # Euler's writes 2^-12 for it, to divide by
+    require(alphas[-1] > 0 or prediction != "epsilon", f"{subject}'s prediction_type",
+            "be v_prediction or sample where alpha is 0 at the last timestep (rescale_betas_zero_snr)", prediction,
+            "Noise alone says nothing of the image there.")  # fmt: skip
+    spacing = config.get("timestep_spacing", "leading")
+    schedule = Tabulated(tuple(alphas.tolist()), spacing if spacing in SPACINGS else "leading",
+                         int(config.get("steps_offset", 0)))  # fmt: skip
+    return Noising(
+        schedule, prediction, float(config.get("clip_sample_range", 1)) if config.get("clip_sample") else None
+    )
+
+
+def _shift(config: Mapping[str, Any], area: int) -> float:
+    """exp(mu), with mu linear in the number of an image's tokens where the shift is dynamic."""
+    if not config.get("use_dynamic_shifting"):
+        return float(config.get("shift", 1.0))
+    low, high = config["base_shift"], config["max_shift"]
+    few, many = config["base_image_seq_len"], config["max_image_seq_len"]
+    mu = low + (high - low) * (area - few) / (many - few)
+    return mu if config.get("time_shift_type") == "linear" else math.exp(mu)
+
+
+def check_same_path(noisings: Mapping[str, Noising]) -> None:
+    """Refuse models whose noise is not the same: their scores at one time belong to different noise levels."""
+    first = next(iter(noisings))
+    for name, noising in noisings.items():
+        ours, theirs = noisings[first].schedule, noising.schedule
+        if ours != theirs:
+            raise CompositionError(
+                f"all schedulers must have the same noise at the same timesteps; {first!r} has {ours}, {name!r} "
+                f"has {theirs}{_where(ours, theirs)}. Compose models of one noise, or train one again."
+            )
+
+
+def check_same_prediction(noisings: Mapping[str, Noising]) -> None:
+    """Refuse a scheduler that takes a model's answer for another thing than it was trained to say."""
+    first, *others = noisings.items()
+    for name, noising in others:
+        if noising.prediction != first[1].prediction:
+            raise CompositionError(
+                f"a scheduler's prediction_type must be what the model was trained for; {first[0]} says "
+                f"{first[1].prediction!r}, {name} {noising.prediction!r}. Leave scheduler= out, or mend its config."
+            )
+
+
+def _where(ours: Stepped, theirs: Stepped) -> str:
+    """Where two tables of one length part first; their ends may be the same."""
+    if not isinstance(ours, Tabulated) or not isinstance(theirs, Tabulated) or ours.timesteps != theirs.timesteps:
+        return ""
+    i = next(i for i, pair in enumerate(zip(ours.alphas, theirs.alphas, strict=True)) if pair[0] != pair[1])
+    return f" (alpha at timestep {i}: {ours.alphas[i]:.8g} and {theirs.alphas[i]:.8g})"

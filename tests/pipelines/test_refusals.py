@@ -1,0 +1,222 @@
+"""What cannot be composed is refused before the work starts: rule, value, remedy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, DDPMScheduler, EulerDiscreteScheduler, PNDMScheduler, UNet2DConditionModel
+
+import polyscore as ps
+from pipelines.small import ddpm, flow, unet
+from pipelines.tiny import flux, pixels, stable_diffusion
+from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, UnknownConditionError
+from polyscore.pipelines.schedulers import noising_of
+from polyscore.schedules import Tabulated
+
+ANCESTRAL = {"grid": "timesteps", "integrator": "ancestral"}
+
+
+def refused(match, *args, **options):
+    with pytest.raises(PolyscoreError, match=match):
+        ps.from_diffusers(*args, **options)
+
+
+# --- schedulers
+
+
+@pytest.mark.parametrize("other", [
+    ddpm(beta_end=0.03), ddpm(beta_schedule="squaredcos_cap_v2"), ddpm(num_train_timesteps=500), flow(),
+    ddpm("v_prediction", zero_snr=True),
+], ids=["betas", "cosine", "count", "flow", "zero-snr"])  # fmt: skip
+def test_models_of_different_noise_are_refused(other):
+    pipelines = {"a": pixels(), "b": pixels()}
+    pipelines["b"].scheduler = other
+    refused("all schedulers must have the same noise at the same timesteps; 'a' has Tabulated.*'b' has .*train one",
+            pipelines)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [DDIMScheduler, PNDMScheduler, EulerDiscreteScheduler, DDPMScheduler])
+def test_schedulers_of_one_noise_are_one_schedule(kind):
+    assert noising_of(kind.from_config(ddpm().config)).schedule == noising_of(ddpm(spacing="leading")).schedule
+
+
+def test_euler_writes_a_little_signal_for_none():
+    config = ddpm("v_prediction", zero_snr=True).config
+    schedule = noising_of(EulerDiscreteScheduler.from_config(config)).schedule
+    assert schedule.alphas[-1] == 0 and schedule.ends_in_pure_noise
+    assert schedule == noising_of(DDPMScheduler.from_config(config)).schedule
+
+
+def test_different_predictions_of_one_noise_compose():
+    pipelines = {"a": pixels(), "b": pixels()}
+    pipelines["b"].scheduler = ddpm("v_prediction")
+    x, p = torch.randn(2, 3, 8, 8), ps.from_diffusers(pipelines)
+    alone = {name: ps.from_diffusers(pipeline)["data"].score(x, 0.4) for name, pipeline in pipelines.items()}
+    torch.testing.assert_close((p["a"] * p["b"] ** 0.5).score(x, 0.4), alone["a"] + 0.5 * alone["b"])
+
+
+def test_a_scheduler_that_takes_answers_for_another_thing_is_refused():
+    refused("prediction_type must be what the model was trained for; the pipeline's says 'epsilon', scheduler= "
+            "'v_prediction'. Leave scheduler= out", pixels(), scheduler=ddpm("v_prediction"))  # fmt: skip
+    refused("same noise at the same timesteps", stable_diffusion(), scheduler=ddpm())
+    own = stable_diffusion()
+    trailing = DDIMScheduler.from_config(own.scheduler.config, timestep_spacing="trailing")
+    assert ps.from_diffusers(own, scheduler=trailing).schedule.spacing == "trailing"
+
+
+@pytest.mark.parametrize("scheduler, match", [
+    (None, "scheduler must be the one that the model was trained with; got none. Pass scheduler="),
+    ("ddpm", "scheduler must be a scheduler of diffusers; got str"),
+    (ddpm(zero_snr=True), "prediction_type must be v_prediction or sample where alpha is 0.*got epsilon"),
+    (ddpm(thresholding=True), "scheduler's thresholding must be off; got True"),
+    (ddpm("flow"), "prediction_type must be one of epsilon, v_prediction, sample; got 'flow'"),
+])  # fmt: skip
+def test_schedulers_that_say_nothing_of_use_are_refused(scheduler, match):
+    refused(match, unet(), scheduler=scheduler)
+
+
+def test_a_flow_transformer_needs_a_flow():
+    transformer = flux().transformer
+    told = {"a": {"encoder_hidden_states": torch.zeros(4, 12), "pooled_projections": torch.zeros(8)}}
+    refused("scheduler of a flow transformer must be one of flow matching", transformer, scheduler=ddpm(),
+            conditions=told, size=8)  # fmt: skip
+    assert list(ps.from_diffusers(transformer, scheduler=flow(), conditions=told, size=8)) == ["a"]
+
+
+# --- models, conditions, shapes
+
+
+@pytest.mark.parametrize("options, match", [
+    ({"conditions": {"a": 3}}, r"conditions\['a'\] must be a class from 0 to 2; got 3"),
+    ({"conditions": {"a": True}}, "must be a class from 0 to 2; got True"),
+    ({"conditions": {"a": "couch"}}, "must be a class from 0 to 2; got 'couch'"),
+    ({"conditions": []}, "conditions must be a mapping from names"),
+    ({"conditions": {" ": 1}}, "a condition must be a non-empty string"),
+    ({"most_rows": 0}, "most_rows must be a whole number of at least 1, or None; got 0"),
+    ({"size": (8, 0)}, "size must be height and width"),
+    ({"guidance": float("nan")}, "guidance must be a finite number"),
+])  # fmt: skip
+def test_wrong_options_are_refused(options, match):
+    refused(match, unet(3), scheduler=ddpm(), **options)
+
+
+def test_models_that_are_none_of_these_are_refused():
+    refused("model must be a U-Net or flow transformer of diffusers", torch.nn.Linear(2, 2), scheduler=ddpm())
+    refused("model must be a U-Net", 7, scheduler=ddpm())
+    refused("a denoiser must return as many channels as it takes, 3, or twice", unet(out=4), scheduler=ddpm())
+    refused("mapping with at least one model", {}, scheduler=ddpm())
+    refused("the model of 'a' must have one condition; got 2 or more", {"a": unet(2)}, scheduler=ddpm())
+    refused("conditions must be left out", {"a": unet()}, scheduler=ddpm(), conditions={"a": 1})
+    refused("be None: the model knows no classes; got 1", unet(), scheduler=ddpm(), conditions={"a": 1})
+    refused("all conditions must have one shape", {"a": unet(), "b": unet(size=16)}, scheduler=ddpm())
+
+
+def test_models_of_prompts_need_their_embeddings():
+    model = stable_diffusion().unet
+    refused("conditions must be a mapping from names; got None. Pass the pipeline", model, scheduler=ddpm())
+    refused(r"conditions\['a'\] must hold tensors for encoder_hidden_states; got 1", model, scheduler=ddpm(),
+            conditions={"a": 1})  # fmt: skip
+    assert isinstance(model, UNet2DConditionModel)
+    p = ps.from_diffusers(model, scheduler=ddpm(), conditions={"a": torch.zeros(4, 5)})
+    with pytest.raises(CompositionError, match=r"condition 'a' must have a score at x.*Mend UNet"):
+        p["a"].score(torch.zeros(1, 4, 8, 8), 0.5)
+
+
+def test_conditions_that_are_missing_and_points_of_other_shapes():
+    p = ps.from_diffusers(unet(3), scheduler=ddpm(), conditions={"couch": 1})
+    with pytest.raises(UnknownConditionError, match="a condition must be one of 'couch'; got 'coach'"):
+        p["coach"]
+    with pytest.raises(ArgumentError, match=r"x must have points of shape \(3, 8, 8\) last; got \(2, 3, 8, 9\)"):
+        p["couch"].score(torch.zeros(2, 3, 8, 9), 0.5)
+    with pytest.raises(ArgumentError, match=r"x must have points of shape \(3, 8, 8\) last; got \(2, 192\)"):
+        p.decode(torch.zeros(2, 192))
+
+
+@pytest.mark.parametrize("prompt", [7, None, "x" * 6000])
+def test_prompts_that_are_no_text_are_refused(prompt):
+    p = ps.from_diffusers(stable_diffusion())
+    with pytest.raises(PolyscoreError, match=r"a prompt must be text|a condition must be"):
+        p[prompt]
+
+
+# --- grids
+
+
+def test_own_timesteps_are_the_models_alone():
+    p = ps.from_diffusers(unet(), scheduler=ddpm())
+    with pytest.raises(ArgumentError, match="steps on a model's own timesteps must be at most 1000; got 1001"):
+        ps.Denoise(1001, **ANCESTRAL).sample(p["data"], 1)
+    with pytest.raises(ArgumentError, match="spacing must be one of leading, trailing, linspace; got even"):
+        ps.Denoise(10, grid={"kind": "timesteps", "spacing": "even"})
+    closed = ps.Family({"a": ps.Gaussian()})
+    with pytest.raises(ArgumentError, match="the grid 'timesteps' must go with a model that has timesteps of its own"):
+        ps.Denoise(10, **ANCESTRAL).sample(closed["a"], 1)
+
+
+@pytest.mark.parametrize("alphas", [(0.9,), (0.9, 0.95), (1.0, 0.5), (0.9, -0.1), (0.9, float("nan"))])
+def test_tables_that_do_not_fall_are_refused(alphas):
+    with pytest.raises(ArgumentError, match=r"Tabulated's (alphas|timesteps) must"):
+        Tabulated(alphas)
+
+
+# --- folders
+
+
+@pytest.fixture
+def saved(tmp_path):
+    unet(2).save_pretrained(tmp_path)
+    ddpm().save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, 0.5, 0.999])
+def test_weights_that_were_cut_short_are_refused(saved, kept):
+    file = saved / "diffusion_pytorch_model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    refused(r"must hold a whole model saved by diffusers, weights in safetensors; got \w+: .*Save or download it again",
+            saved)  # fmt: skip
+    file.write_bytes(whole)
+    assert len(ps.from_diffusers(saved)) == 2
+
+
+def test_folders_without_a_model_are_refused(saved, tmp_path):
+    refused("model must be a folder that exists; got .*nowhere. Download a model first", tmp_path / "nowhere")
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config)[:40])
+    refused("must hold a whole model saved by diffusers.*JSON", saved)
+    (saved / "config.json").write_text(json.dumps({**config, "_class_name": "AutoencoderKL"}))
+    refused("a model's folder must hold one of UNet2DModel.*got 'AutoencoderKL'", saved)
+    (saved / "config.json").write_text(json.dumps({**config, "block_out_channels": [8, 32]}))
+    refused("must hold a whole model saved by diffusers", saved)
+    (saved / "config.json").unlink()
+    refused("must hold config.json or model_index.json", saved)
+
+
+def test_weights_that_can_hold_programs_are_not_read(saved):
+    torch.save(unet(2).state_dict(), saved / "diffusion_pytorch_model.bin")
+    (saved / "diffusion_pytorch_model.safetensors").unlink()
+    refused("weights in safetensors; got", saved)
+
+
+def test_a_pipeline_that_was_cut_short_is_refused(tmp_path):
+    stable_diffusion().save_pretrained(tmp_path)
+    file = tmp_path / "text_encoder" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    refused("must hold a whole model saved by diffusers", tmp_path)
+
+
+def test_without_diffusers_models_are_still_families_and_folders_say_what_to_install(saved):
+    program = f"""
+import sys
+sys.modules["diffusers"] = None
+import polyscore as ps
+try:
+    ps.from_diffusers({str(saved)!r})
+except ValueError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'polyscore[images]'" in said
