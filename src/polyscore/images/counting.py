@@ -1,0 +1,183 @@
+"""Counts of classes in generated images: shares with intervals, corrected for the classifier, against exact masses.
+
+Verdicts n_j, the last of them "none of these", are multinomial with probabilities q = p C, where p are the true shares
+and C_ij = P(verdict j | truth i). Images of one swarm are dependent: one a swarm is counted.
+
+    raw share        n_j / n, with Wilson's interval
+    corrected share  the maximum-likelihood p on the simplex, by EM: p_i <- sum_j (n_j / n) p_i C_ij / q_j
+    distance         total variation between corrected shares and masses, with a bootstrap interval, beside what a
+                     perfect sampler's would be at this n
+    p-value          of the G-test, by drawing from the target: masses of 0.0002 have no chi-squared limit at n = 256
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyscore.errors import require, shorten
+from polyscore.rng import derive
+
+NONE = "none"
+LEVEL = 0.95
+DRAWS = 2000  # of the bootstrap and of the G-test
+_ROUNDS = 500  # of EM
+Floats = NDArray[np.float64]
+
+
+def wilson(count: float, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return Wilson's interval of a share: the p that a normal test at this level does not reject."""
+    require(total >= 1 and 0 <= count <= total, "a count", "be from 0 to the total", f"{count} of {total}")
+    z2 = NormalDist().inv_cdf(0.5 + level / 2) ** 2
+    middle = (count + z2 / 2) / (total + z2)
+    half = math.sqrt(z2 * (count * (total - count) / total + z2 / 4)) / (total + z2)
+    # At the ends the interval reaches them, which rounding must not hide.
+    return 0.0 if count == 0 else middle - half, 1.0 if count == total else middle + half
+
+
+def rates(confusion: NDArray[np.int64]) -> Floats:
+    """Return P(verdict | truth) of counts (classes, verdicts), with a row for images that are none of the classes.
+
+    Half an image is spread over each row (Perks' prior), so that no verdict is impossible.
+    """
+    counts = np.asarray(confusion, dtype=np.float64)
+    require(counts.ndim == 2 and counts.shape[1] == counts.shape[0] + 1 and (counts >= 0).all(), "confusion",
+            "count verdicts (classes, classes + 1)", shorten(counts.shape))  # fmt: skip
+    require((counts.sum(1) > 0).all(), "confusion", "have seen every class", shorten(counts.sum(1).tolist()),
+            "Hold out rooms of each class.")  # fmt: skip
+    smooth = counts + 0.5 / counts.shape[1]
+    return np.vstack([smooth / smooth.sum(1, keepdims=True), np.eye(counts.shape[1])[-1]])
+
+
+def corrected(counts: Sequence[float] | Floats, table: Floats) -> Floats:
+    """Return the most likely true shares, on the simplex, of verdicts `(..., J)` under P(verdict | truth) `(I, J)`."""
+    seen = np.asarray(counts, dtype=np.float64)
+    seen = seen / seen.sum(-1, keepdims=True)
+    p = np.full((*seen.shape[:-1], len(table)), 1 / len(table))
+    for _ in range(_ROUNDS):
+        p = p * ((seen / np.maximum(p @ table, 1e-300)) @ table.T)
+    kept = np.where(p < 1e-12, 0.0, p)  # EM approaches an end without reaching it
+    return kept / kept.sum(-1, keepdims=True)
+
+
+def total_variation(p: Floats, q: Floats) -> Floats:
+    """Return half the L1 distance of distributions `(..., I)`."""
+    return np.asarray(0.5 * np.abs(np.asarray(p) - np.asarray(q)).sum(-1))
+
+
+def g_statistic(counts: Floats, expected: Floats) -> Floats:
+    """Return 2 sum n log(n / (N q)) of counts `(..., J)` against probabilities `(J,)`."""
+    total = counts.sum(-1, keepdims=True)
+    ratio = np.where(counts > 0, counts / np.maximum(total * expected, 1e-300), 1.0)
+    return np.asarray(2 * (counts * np.log(ratio)).sum(-1))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Verdicts on images of one sampler.
+
+    Attributes:
+        classes: the classes that are told apart.
+        counts: images a class, and at the end those that are none of them.
+        confusion: verdicts on held-out real images, (classes, classes + 1).
+        masses: exact mass of each class in the target.
+        seed: of the draws behind intervals and p-value.
+    """
+
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    masses: Mapping[str, float]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(len(self.counts) == len(self.classes) + 1 and sum(self.counts) >= 1, "counts",
+                "have one entry a class and one for none", shorten(self.counts))  # fmt: skip
+        missing = [name for name in self.classes if name not in self.masses]
+        require(not missing, "masses", "name every class", shorten(missing))
+
+    @property
+    def total(self) -> int:
+        """Images in all."""
+        return sum(self.counts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes, and none."""
+        return (*self.classes, NONE)
+
+    @cached_property
+    def target(self) -> Floats:
+        """Exact masses in the order of `names`."""
+        return np.array([*(self.masses[name] for name in self.classes), 0.0])
+
+    @cached_property
+    def table(self) -> Floats:
+        """P(verdict | truth)."""
+        return rates(np.array(self.confusion))
+
+    @property
+    def raw(self) -> dict[str, float]:
+        """Shares of verdicts."""
+        return {name: count / self.total for name, count in zip(self.names, self.counts, strict=True)}
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Wilson's interval of each raw share."""
+        return {name: wilson(count, self.total) for name, count in zip(self.names, self.counts, strict=True)}
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Corrected shares."""
+        return dict(zip(self.names, corrected(self.counts, self.table).tolist(), strict=True))
+
+    @cached_property
+    def tv(self) -> float:
+        """Total variation between corrected shares and target; degenerate images count as wrong."""
+        return float(total_variation(np.array(list(self.shares.values())), self.target))
+
+    @cached_property
+    def tv_interval(self) -> tuple[float, float]:
+        """Bootstrap interval of `tv`, moved by what redrawing adds, and cut at 0 and 1."""
+        # Redrawing adds noise to a distance, which is never negative: the basic interval takes it off again.
+        again = self._distances(np.array(self.counts) / self.total, "bootstrap")
+        low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return max(0.0, 2 * self.tv - float(high)), min(1.0, max(self.tv, 2 * self.tv - float(low)))
+
+    @cached_property
+    def tv_floor(self) -> float:
+        """The mean distance of as many draws from the target itself, seen by the same classifier."""
+        return float(self._distances(self.target @ self.table, "floor").mean())
+
+    def _distances(self, verdicts: Floats, purpose: str) -> Floats:
+        again = self._drawn(verdicts, purpose)
+        return total_variation(corrected(again[:500], self.table), self.target)
+
+    def _drawn(self, verdicts: Floats, purpose: str) -> Floats:
+        draw = np.random.default_rng(derive(self.seed, "tally", purpose))
+        return draw.multinomial(self.total, verdicts / verdicts.sum(), DRAWS).astype(np.float64)
+
+    @cached_property
+    def p_value(self) -> float:
+        """The chance of verdicts at least as unlike the target's, were the images drawn from it."""
+        expected = self.target @ self.table
+        found = g_statistic(np.array(self.counts, dtype=np.float64), expected)
+        again = g_statistic(self._drawn(expected, "test"), expected)
+        return float((1 + (again >= found - 1e-9).sum()) / (1 + len(again)))
+
+    def results(self) -> dict[str, float]:
+        """Return everything as numbers by name, as a record holds them."""
+        low, high = self.tv_interval
+        named = zip(self.names, self.counts, strict=True)
+        return {
+            **{f"count {name}": float(count) for name, count in named},
+            **{f"share {name}": share for name, share in self.shares.items()},
+            **{f"mass {name}": mass for name, mass in zip(self.names, self.target.tolist(), strict=True)},
+            "tv": self.tv, "tv_low": low, "tv_high": high, "tv_floor": self.tv_floor, "p": self.p_value,
+        }  # fmt: skip

@@ -1,0 +1,158 @@
+"""The export of a training: averaged weights in half precision, in small shards, and what they are.
+
+export/
+  model.json                        mixtures, recipe, diffusers' configurations, losses, digest; written last
+  network-0001-of-0002.safetensors  at most 15 MiB each
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from polyscore.devices import check_device
+from polyscore.errors import require
+from polyscore.files.atomic import write_text
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
+from polyscore.images.recipe import Recipe
+from polyscore.images.unet import build, config, scheduler
+from polyscore.training.keeper import CheckpointError
+
+if TYPE_CHECKING:
+    from polyscore.algebra import Family
+
+FORMAT, VERSION, FOLDER = "polyscore-images", 1, "export"
+LARGEST = 15 * 2**20  # bytes of a shard
+_HEADER = 2**17  # of them for names and description
+Networks = Mapping[str, tuple[tuple[str, ...], dict[str, Tensor]]]  # by name: conditions and weights
+Done = tuple[bool, int, int, dict[str, float], dict[str, list[dict[str, Any]]]]
+
+
+def write(
+    out: Path, about: dict[str, Any], networks: Networks, history: Mapping[str, Any], steps: int,
+    folder: Path | None = None,
+) -> Path:  # fmt: skip
+    """Write the export of a training, by default into a folder of its own there; return that folder."""
+    folder, recipe = folder or out / FOLDER, Recipe.from_dict(about["recipe"])
+    told = {name: _write_network(folder, name, *network) for name, network in networks.items()}
+    digest = hashlib.sha256(json.dumps([one["digest"] for one in told.values()]).encode()).hexdigest()
+    conditions = max(len(one["conditions"]) for one in told.values())
+    model = {
+        "format": FORMAT, "version": VERSION, **about, "networks": told, "digest": digest, "steps": steps,
+        "history": dict(history), "unet": config(recipe.unet, conditions),
+        "scheduler": {key: value for key, value in scheduler().config.items() if not key.startswith("_")},
+    }  # fmt: skip
+    write_text(folder / "model.json", json.dumps(model, indent=2) + "\n")
+    return folder
+
+
+def _write_network(folder: Path, name: str, conditions: tuple[str, ...], weights: dict[str, Tensor]) -> dict[str, Any]:
+    bad = [key for key, value in weights.items() if not value.isfinite().all()]
+    require(not bad, "weights in half precision", "be finite", f"{bad[:3]} that are not", "Train with weight_decay.")
+    parts = list(_parts(weights))
+    files = [f"{name}-{k + 1:04}-of-{len(parts):04}.safetensors" for k in range(len(parts))]
+    for file, part in zip(files, parts, strict=True):
+        write_tensors(folder / file, part, {"kind": "image weights", "network": name})
+    return {"conditions": list(conditions), "shards": files, "digest": _digest(weights)}
+
+
+def _parts(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Cut a row of tensors so that no part is too large."""
+    part: dict[str, Tensor] = {}
+    size = _HEADER
+    for name, value in weights.items():
+        more = value.numel() * value.element_size()
+        require(more + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes", f"{name} of {more}")
+        if part and size + more > LARGEST:
+            yield part
+            part, size = {}, _HEADER
+        part[name] = value
+        size += more
+    yield part
+
+
+def _digest(weights: Mapping[str, Tensor]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(weights):
+        total.update(name.encode())
+        total.update(weights[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def about(path: Path | str) -> dict[str, Any]:
+    """Return what `model.json` says, of a training's folder or of its export."""
+    found = _about(Path(path))
+    require(found is not None, "an image model", "be a folder with model.json, or of a training that is complete",
+            repr(str(path)), "Check the path, or train on.")  # fmt: skip
+    return found or {}
+
+
+def _about(path: Path) -> dict[str, Any] | None:
+    file = next((f for f in (path / "model.json", path / FOLDER / "model.json") if f.is_file()), None)
+    if file is None:
+        return None
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        good = told["format"] == FORMAT and told["version"] == VERSION and isinstance(told["networks"], dict)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileError(f"{file} must describe an image model; it is damaged ({error!r:.80}). Use a copy.") from error
+    if not good:
+        raise FileError(f"{file} must describe an image model of version {VERSION}; it does not. Check the path.")
+    return {**told, "folder": str(file.parent)}
+
+
+def find(out: Path, wanted: dict[str, Any]) -> Done | None:
+    """Return what is told of a training that is complete, or None; one of another training is refused."""
+    told = _about(out / FOLDER) if (out / FOLDER).is_dir() else None
+    if told is None:
+        return None
+    differing = [key for key, value in json.loads(json.dumps(wanted)).items() if told.get(key) != value]
+    if differing:
+        raise CheckpointError(
+            f"a folder must hold one training; {str(out)!r} has one that differs in {', '.join(differing)}. "
+            "Name another folder."
+        )
+    history = told["history"]
+    last = {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
+    return True, told["steps"], told["steps"], last, history
+
+
+def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:
+    """Return the networks of an export in float32, by the conditions that their labels number."""
+    told, where = about(path), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    folder, recipe = Path(told["folder"]), Recipe.from_dict(told["recipe"])
+    return {tuple(one["conditions"]): _network(folder, name, one, recipe).to(where)
+            for name, one in told["networks"].items()}  # fmt: skip
+
+
+def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> nn.Module:
+    weights: dict[str, Tensor] = {}
+    for file in told["shards"]:
+        require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80])
+        weights |= read_tensors(folder / file)[0]
+    if _digest(weights) != told["digest"]:
+        raise FileError(f"the shards of {name} in {folder} must be of one export; they are not. Use a copy.")
+    model = build(recipe.unet, len(told["conditions"]))
+    model.load_state_dict({key: value.float() for key, value in weights.items()})
+    return model.eval().requires_grad_(False)
+
+
+def load(path: Path | str, device: torch.device | str | None = None) -> Family:
+    """Return the conditions of an export as a family: one network for all, or one of each.
+
+    Args:
+        path: a training's folder, or its `export`.
+    """
+    from polyscore.pipelines import from_diffusers
+
+    found = networks(path, device)
+    if len(found) == 1:
+        ((names, model),) = found.items()
+        return from_diffusers(model, scheduler=scheduler(), conditions={name: k for k, name in enumerate(names)})
+    return from_diffusers({names[0]: model for names, model in found.items()}, scheduler=scheduler())

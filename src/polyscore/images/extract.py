@@ -1,0 +1,50 @@
+"""The export of a training that is not complete, or a copy of that of one that is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from polyscore.errors import require
+from polyscore.files.tensors import read_tensors
+from polyscore.images import export
+from polyscore.images.keeper import Keeper
+from polyscore.rooms.dataset import require_empty
+
+_AVERAGE = "average."
+
+
+def extract(run: Path | str, out: Path | str) -> tuple[Path, int]:
+    """Write the averaged weights of a training's folder into a new or empty one; return it, and the steps they took."""
+    run, out = Path(run), require_empty(Path(out), "an export")
+    if (run / export.FOLDER / "model.json").is_file():
+        shutil.copytree(run / export.FOLDER, out, dirs_exist_ok=True)
+        return out, int(export.about(out)["steps"])
+    return out, _from_checkpoints(run, out)
+
+
+def _from_checkpoints(run: Path, out: Path) -> int:
+    """Write what the newest checkpoints hold."""
+    folders = sorted((run / "checkpoints").glob("*/")) if (run / "checkpoints").is_dir() else []
+    newest = {folder.name: files[0] for folder in folders if (files := Keeper(folder, {}).files())}
+    require(newest, "a training's folder", "hold checkpoints or an export", repr(str(run)), "Check the path.")
+    read = {name: read_tensors(path) for name, path in newest.items()}
+    about = _joined([one for _, one in read.values()])
+    networks = {
+        name: (tuple(one["mixtures"]["conditions"]),
+               {key.removeprefix(_AVERAGE): v.half() for key, v in tensors.items() if key.startswith(_AVERAGE)})
+        for name, (tensors, one) in read.items()
+    }  # fmt: skip
+    history = {name: one["history"] for name, (_, one) in read.items()}
+    steps = sum(int(one["step"]) for _, one in read.values())
+    export.write(out, about, networks, history, steps, folder=out)
+    return steps
+
+
+def _joined(told: list[dict[str, Any]]) -> dict[str, Any]:
+    """What several networks of one training say of it."""
+    conditions = {name: masses for one in told for name, masses in one["mixtures"]["conditions"].items()}
+    first = told[0]
+    mixtures = {"classes": first["mixtures"]["classes"], "conditions": conditions}
+    return {key: first[key] for key in ("recipe", "seed", "data")} | {"mixtures": mixtures}

@@ -1,0 +1,98 @@
+"""Real rooms in memory at the resolution that is asked for, of a dataset or of its shards, which are unpacked once.
+
+Of every class each tenth room is held out (index 9, 19, ...): no classifier is trained on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyscore.errors import require
+from polyscore.experiments.protocol import digest
+from polyscore.rooms import Dataset, unpack
+
+EVERY = 10  # one room in so many is held out
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+class Kept(Dataset):
+    """A dataset whose pictures are decoded once: a stage trains a dozen models on them."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self._decoded: dict[str, Images] = {}
+
+    def images(self, name: str, indices: Iterable[int] | None = None) -> Images:
+        """Return the pictures of a class, or some of them."""
+        if name not in self._decoded:
+            self._decoded[name] = super().images(name)
+        return self._decoded[name] if indices is None else self._decoded[name][list(indices)]
+
+
+def opened(data: Path | str, cache: Path | str) -> Kept:
+    """Return a dataset, or the one that a folder of shards holds, unpacked once into `cache`."""
+    data = Path(data)
+    return Kept(data) if (data / "dataset.json").exists() else _unpacked(data, Path(cache))
+
+
+def _unpacked(shards: Path, cache: Path) -> Kept:
+    names = sorted([file.name, file.stat().st_size] for file in shards.glob("shard-*.zip"))
+    place = cache / f"rooms-{digest(names)}"
+    while place.exists() and not (place / "dataset.json").exists():  # cut while unpacking
+        place = place.with_name(place.name + "-again")
+    if not place.exists():
+        unpack(shards, place)
+    return Kept(place)
+
+
+def shrunk(images: Images, resolution: int) -> Images:
+    """Return images (n, H, H, 3) with `resolution` pixels a side, each the mean of a square."""
+    n, side = images.shape[:2]
+    require(side % resolution == 0, "a resolution", "divide that of the rooms", f"{resolution} of {side}",
+            "Render rooms of that size.")  # fmt: skip
+    if side == resolution:
+        return images
+    squares = images.reshape(n, resolution, side // resolution, resolution, side // resolution, 3)
+    return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
+
+
+class Real:
+    """The rooms of a dataset at one resolution.
+
+    Args:
+        resolution: that of the dataset, or one that divides it.
+    """
+
+    def __init__(self, dataset: Dataset, resolution: int) -> None:
+        self.dataset, self.resolution, self.classes = dataset, resolution, dataset.classes
+
+    @cached_property
+    def images(self) -> dict[str, Images]:
+        """The rooms of each class, (n, resolution, resolution, 3)."""
+        return {name: shrunk(self.dataset.images(name), self.resolution) for name in self.classes}
+
+    @property
+    def digest(self) -> str:
+        """A short hash of what the dataset says of itself: source, seed, classes and their numbers."""
+        return digest(self.dataset.about)
+
+    @property
+    def size(self) -> int:
+        """The fewest rooms that a class has."""
+        return min(len(self.dataset.records(name)) for name in self.classes)
+
+    def part(self, held_out: bool) -> tuple[Images, Labels]:
+        """Return images and numbers of classes: those that are held out, or all others."""
+        chosen = [self._of(name, held_out) for name in self.classes]
+        labels = np.repeat(np.arange(len(chosen)), [len(one) for one in chosen])
+        return np.concatenate(chosen), labels
+
+    def _of(self, name: str, held_out: bool) -> Images:
+        last = np.array([record.index % EVERY == EVERY - 1 for record in self.dataset.records(name)])
+        return self.images[name][last if held_out else ~last]

@@ -1,0 +1,198 @@
+"""Counts of classes against closed forms, known multinomials, and a sampler whose scores are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyscore as ps
+from images.toys import family
+from polyscore.errors import PolyscoreError
+from polyscore.images.composing import compose
+from polyscore.images.counting import NONE, Tally, corrected, g_statistic, rates, total_variation, wilson
+from polyscore.paper.images.settings import SETTINGS, made, out_of_distribution, setting
+
+CLASSES = ("empty", "couch", "painting", "couch+painting")
+
+
+def perfect(n=400):
+    return tuple(tuple(n if i == j else 0 for j in range(5)) for i in range(4))
+
+
+# FACTS of the compositions: empty, couch, X, both.
+@pytest.mark.parametrize("other", ["painting", "table"])
+@pytest.mark.parametrize(
+    "kind, masses",
+    [("id", (0.0004, 0.020, 0.020, 0.960)), ("ood", (0.0002, 0.496, 0.496, 0.009)),
+     ("ood-both", (0.0025, 0.0475, 0.0475, 0.9025))],
+)  # fmt: skip
+def test_settings_have_the_masses_that_their_vectors_imply(kind, other, masses):
+    found = setting(f"{kind}-{other}")
+    assert tuple(found.target) == ("empty", "couch", other, f"couch+{other}")
+    np.testing.assert_allclose(list(found.target.values()), masses, atol=6e-4)
+    vectors = np.array([found.mixtures.conditions[name] for name in ("couch", other, "base")])
+    product = vectors[0] * vectors[1] / vectors[2]  # by hand
+    np.testing.assert_allclose(list(found.target.values()), product / product.sum(), rtol=1e-12)
+
+
+def test_settings_have_the_published_vectors():
+    assert len(SETTINGS) == 6
+    assert setting("id-table").mixtures.conditions["couch"] == (0.01, 0.49, 0.01, 0.49)
+    assert setting("ood-painting").mixtures.conditions["base"] == pytest.approx((0.95, 0.05 / 3, 0.05 / 3, 0.05 / 3))
+    base = setting("ood-both-table").mixtures.conditions
+    assert base["base"] == pytest.approx((0.9025, 0.0475, 0.0475, 0.0025))
+    assert base["couch"] == pytest.approx((0.0475, 0.9025, 0.0025, 0.0475))
+    assert base["table"] == pytest.approx((0.0475, 0.0025, 0.9025, 0.0475))
+    with pytest.raises(PolyscoreError, match=r"a setting must be one of .*Did you mean 'ood-table'"):
+        setting("oodtable")
+    with pytest.raises(PolyscoreError, match=r"sum to 1|at least 0"):
+        made("bad", out_of_distribution(0.4), "table")
+
+
+def test_wilsons_interval_is_where_a_normal_test_stops_rejecting():
+    for count, total in ((0, 256), (3, 256), (128, 256), (256, 256), (1, 7)):
+        low, high = wilson(count, total)
+        for end in {low, high} - {0.0, 1.0}:
+            z = (count / total - end) / np.sqrt(end * (1 - end) / total)
+            assert abs(z) == pytest.approx(1.959964, rel=1e-4)
+        assert low <= count / total <= high
+    with pytest.raises(PolyscoreError, match="a count must be from 0 to the total"):
+        wilson(5, 4)
+
+
+def test_correction_recovers_the_shares_of_a_known_multinomial():
+    table = np.array([[0.90, 0.04, 0.03, 0.02, 0.01], [0.05, 0.88, 0.01, 0.05, 0.01], [0.02, 0.03, 0.93, 0.01, 0.01],
+                      [0.00, 0.15, 0.06, 0.78, 0.01], [0, 0, 0, 0, 1.0]])  # fmt: skip
+    truth = np.array([0.05, 0.35, 0.2, 0.3, 0.1])
+    np.testing.assert_allclose(corrected(truth @ table, table), truth, atol=2e-4)  # without noise, by EM alone
+    draw = np.random.default_rng(0).multinomial(200_000, truth @ table)
+    found = corrected(draw, table)
+    assert np.abs(found - truth).max() < 0.01  # five standard errors of the worst share; once in a million
+    assert np.abs(draw / draw.sum() - truth).max() > 0.03  # which the raw shares miss
+
+
+def test_correction_stays_on_the_simplex_where_the_inverse_would_not():
+    table = rates(np.array([[90, 10, 0], [10, 90, 0]]))
+    found = corrected([100, 2, 0], table)  # fewer of the second than its false positives
+    assert np.linalg.solve(table.T, np.array([100, 2, 0]) / 102)[1] < 0
+    assert found.min() >= 0 and found.sum() == pytest.approx(1) and found[1] < 1e-3
+    many = corrected(np.array([[100, 2, 0], [50, 50, 0], [0, 0, 7]]), table)
+    np.testing.assert_allclose(many[0], found)
+    assert many[2, 2] == pytest.approx(1, abs=1e-6)  # what is none of the classes stays none
+
+
+def test_the_most_likely_shares_are_the_most_likely():
+    """Against a search over the simplex."""
+    table, counts = rates(np.array([[40, 8, 2], [5, 44, 1]])), np.array([30.0, 55.0, 15.0])
+    grid = np.array([[a, b, 1 - a - b] for a in np.linspace(0, 1, 201) for b in np.linspace(0, 1 - a, 201)])
+    likely = (counts * np.log(np.maximum(grid @ table, 1e-300))).sum(1)
+    np.testing.assert_allclose(corrected(counts, table), grid[likely.argmax()], atol=0.006)
+
+
+def test_intervals_of_the_distance_hold_what_they_should():
+    """Over 200 tallies of a sampler that is off by 0.1, at least 85 % hold it (95 are meant; once in 10^7)."""
+    target, truth = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.1, 0.3, 0.3, 0.3])
+    masses = dict(zip(CLASSES, target, strict=True))
+    draws = np.random.default_rng(1).multinomial(256, truth, 200)
+    tallies = [Tally(CLASSES, (*row, 0), perfect(), masses, seed=k) for k, row in enumerate(draws.tolist())]
+    inside = [low <= 0.1 <= high for low, high in (tally.tv_interval for tally in tallies)]
+    assert np.mean(inside) >= 0.85
+    assert np.mean([t.tv_floor for t in tallies[:20]]) == pytest.approx(_floor(target), rel=0.15)
+
+
+def _floor(target):
+    """The expected distance of 256 draws by their normal limit: half the sum of mean absolute deviations."""
+    return 0.5 * np.sqrt(2 / np.pi * target * (1 - target) / 256).sum()
+
+
+def test_the_p_value_is_uniform_under_the_target_and_small_off_it():
+    masses = dict(zip(CLASSES, (0.0002, 0.496, 0.495, 0.0088), strict=True))
+    table = rates(np.array(perfect()))
+    verdicts = np.array([*masses.values(), 0]) @ table
+    draws = np.random.default_rng(2).multinomial(256, verdicts, 200)
+    found = [Tally(CLASSES, tuple(row), perfect(), masses, seed=k).p_value for k, row in enumerate(draws.tolist())]
+    assert 0.01 <= np.mean(np.array(found) <= 0.1) <= 0.19  # 0.1 is meant; outside once in 10^5
+    off = Tally(CLASSES, (0, 56, 121, 79, 0), perfect(), masses)
+    assert off.p_value < 0.001 and off.tv > 0.25 and off.tv_interval[0] > 0.2
+    assert off.intervals["couch+painting"][0] > 0.25 and off.raw["couch"] == 56 / 256
+
+
+def test_g_is_twice_the_log_likelihood_ratio():
+    counts, q = np.array([10.0, 0.0, 22.0]), np.array([0.3, 0.2, 0.5])
+    by_hand = 2 * (10 * np.log(10 / (32 * 0.3)) + 22 * np.log(22 / 16))
+    assert g_statistic(counts, q) == pytest.approx(by_hand)
+    assert total_variation(np.array([0.2, 0.8]), np.array([0.5, 0.5])) == pytest.approx(0.3)
+
+
+def test_results_are_numbers_by_name():
+    masses = dict(zip(CLASSES, (0.1, 0.2, 0.3, 0.4), strict=True))
+    found = Tally(CLASSES, (20, 50, 80, 100, 6), perfect(), masses).results()
+    assert found[f"count {NONE}"] == 6 and found["mass couch"] == 0.2 and found["mass none"] == 0
+    assert found["tv_low"] <= found["tv"] <= found["tv_high"] and 0 < found["p"] <= 1
+    assert sum(found[f"share {name}"] for name in (*CLASSES, NONE)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "counts, confusion, masses, rule",
+    [
+        ((1, 2, 3, 4), perfect(), dict.fromkeys(CLASSES, 0.25), "one entry a class and one for none"),
+        ((0, 0, 0, 0, 0), perfect(), dict.fromkeys(CLASSES, 0.25), "one entry a class and one for none"),
+        ((1, 2, 3, 4, 0), perfect(), {"couch": 1.0}, "masses must name every class"),
+        ((1, 2, 3, 4, 0), perfect(0), dict.fromkeys(CLASSES, 0.25), "have seen every class"),
+        ((1, 2, 3, 4, 0), perfect()[:3], dict.fromkeys(CLASSES, 0.25), "count verdicts"),
+    ],
+)
+def test_bad_tallies_are_refused(counts, confusion, masses, rule):
+    with pytest.raises(PolyscoreError, match=rule):
+        Tally(CLASSES, counts, confusion, masses).results()
+
+
+@pytest.mark.parametrize("name", ["id-painting", "ood-painting", "ood-both-painting"])
+def test_exact_scores_give_the_exact_masses(name):
+    """Composed images of templates and noise, told apart by the nearest template; a p-value below 1e-3 is a failure.
+
+    Without correction, out of distribution, the target is missed.
+    """
+    chosen = setting(name)
+    p, options = family(chosen.mixtures, 8), {"steps": 30, "sampler": _multistep, "seed": 3}
+    made_ = compose(p, chosen.exponents, 128, particles=24, **options)
+    tally = Tally(CLASSES, (*_nearest(made_.images), 0), perfect(10_000), chosen.target)
+    assert tally.p_value > 1e-3 and tally.tv < 0.15
+    assert made_.images.shape == (128, 8, 8, 3) and 1 <= made_.ancestors.mean() <= 24 and made_.outside < 0.01
+    naive = _nearest(compose(p, chosen.exponents, 512, particles=1, **options).images)
+    if name == "ood-painting":
+        assert Tally(CLASSES, (*naive, 0), perfect(10_000), chosen.target).p_value < 1e-3
+
+
+def _multistep(particles, steps):
+    return ps.FeynmanKac(particles=particles, steps=steps)
+
+
+def _nearest(images):
+    import torch
+
+    from images.toys import templates
+
+    x = torch.tensor(images).permute(0, 3, 1, 2) / 127.5 - 1
+    nearest = (x[:, None] - templates(x.shape[-1])[None]).square().mean((2, 3, 4)).argmin(1)
+    return torch.bincount(nearest, minlength=4).tolist()
+
+
+def test_images_are_a_function_of_the_seed_and_memory_is_bounded(monkeypatch):
+    chosen = setting("ood-painting")
+    p = family(chosen.mixtures, 8)
+    options = {"particles": 4, "steps": 6, "sampler": _multistep, "seed": 5}
+    one, again = (compose(p, chosen.exponents, 12, **options) for _ in range(2))
+    assert (one.images == again.images).all() and (one.ancestors == again.ancestors).all()
+    assert (compose(p, chosen.exponents, 12, **{**options, "seed": 6}).images != one.images).any()
+    asked = []
+    monkeypatch.setattr("polyscore.images.composing._MOST_NUMBERS", 5 * 4 * 192)
+    counted = lambda k, n: asked.append(k) or _multistep(k, n)  # noqa: E731
+    parts = compose(p, chosen.exponents, 12, **{**options, "sampler": counted})
+    assert len(asked) == 3 and parts.images.shape == one.images.shape and len(parts.ancestors) == 12
+    assert (parts.images[:5] == one.images[:5]).mean() > 0.99  # the first part has the same swarms
+    with pytest.raises(PolyscoreError, match="n must be a whole number"):
+        compose(p, chosen.exponents, 0, sampler=_multistep)
+    flat = ps.Family({"a": ps.Gaussian(dim=2)})
+    with pytest.raises(PolyscoreError, match=r"images must have shape \(3, H, W\)"):
+        compose(flat, {"a": 1.0}, 2, sampler=_multistep)

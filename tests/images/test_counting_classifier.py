@@ -1,0 +1,111 @@
+"""The classifier that counts: what it tells apart, what it calls none of the classes, and its files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from images.toys import CLASSES, draw
+from polyscore.errors import PolyscoreError
+from polyscore.images.classifier import Lessons, Network, load_classifier, train_classifier
+from polyscore.images.degenerate import SPOILS, log_odds, spoiled, to_tensor, varied
+from polyscore.rng import generator
+
+SIDE = 16
+
+
+def images(count, seed):
+    return np.concatenate([draw(n, count, SIDE, seed) for n in CLASSES]), np.repeat(np.arange(4), count)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    lessons = Lessons(images=8000, width=8, batch=64, fine=False)
+    return train_classifier(*images(60, 1), CLASSES, held_out=images(100, 2), lessons=lessons, device="cpu", seed=3)
+
+
+def test_it_tells_the_classes_of_new_images_apart(classifier):
+    x, y = images(50, 5)
+    assert (classifier.verdicts(x) == y).mean() > 0.95 and classifier.accuracy() > 0.98
+    table = classifier.confusion()
+    assert table.shape == (4, 5) and table.sum() == 200  # half of what was held out: the other half set the threshold
+    assert 0 <= classifier.false_alarms <= 0.06  # 1 % is meant; more than 12 of 200 once in 10^5
+    some = ["couch", "empty"]
+    assert (classifier.verdicts(draw("couch", 20, SIDE, 6), some) == 0).mean() > 0.9
+    assert classifier.confusion(some).shape == (2, 3) and classifier.accuracy(some) > 0.98
+
+
+def _unseen():
+    """Degenerate images of kinds that are not trained on."""
+    source, couch = np.random.default_rng(0), draw("couch", 40, SIDE, 7)
+    chess = 255 * ((np.arange(SIDE)[:, None] // 2 + np.arange(SIDE) // 2) % 2)
+    speckled = source.random((40, SIDE, SIDE, 1))
+    return {
+        "uniform noise": source.integers(0, 256, couch.shape), "grey": np.full(couch.shape, 128),
+        "black": np.zeros(couch.shape), "chess board": np.broadcast_to(chess[None, :, :, None], couch.shape),
+        "salt and pepper": np.where(speckled < 0.3, 255 * (speckled < 0.15), couch),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(_unseen()))
+def test_degenerate_images_of_unseen_kinds_are_none_of_the_classes(classifier, kind):
+    assert (classifier.verdicts(_unseen()[kind].astype(np.uint8)) == 4).mean() > 0.8
+
+
+def test_it_is_a_function_of_its_seed_and_survives_a_file(classifier, tmp_path):
+    lessons, rooms = Lessons(images=512, width=4, batch=32), images(12, 1)
+    one, again, other = (
+        train_classifier(*rooms, CLASSES, held_out=images(8, 2), lessons=lessons, device="cpu", seed=seed)
+        for seed in (0, 0, 1)
+    )
+    assert one.digest() == again.digest() != other.digest()
+    found = load_classifier(classifier.save(tmp_path / "c.safetensors"))
+    x, _ = images(10, 8)
+    assert (found.verdicts(x) == classifier.verdicts(x)).all() and found.digest() == classifier.digest()
+    assert (found.confusion() == classifier.confusion()).all() and found.lessons == classifier.lessons
+    (tmp_path / "c.safetensors").write_bytes((tmp_path / "c.safetensors").read_bytes()[:-7])
+    with pytest.raises(PolyscoreError, match=r"c.safetensors must be a whole safetensors file|hold what was written"):
+        load_classifier(tmp_path / "c.safetensors")
+
+
+def test_every_way_to_spoil_changes_images_and_varying_hardly_does():
+    x = to_tensor(torch.from_numpy(draw("couch+painting", 24, SIDE)))
+    for name in SPOILS:
+        found = SPOILS[name](x, generator(0, name))
+        assert found.shape == x.shape and found.isfinite().all()
+        assert (found.clamp(-1, 1) - x).abs().mean() > 0.08, name
+        assert torch.equal(found, SPOILS[name](x, generator(0, name)))
+    assert spoiled(x, generator(0)).shape == x.shape and spoiled(x[:3], generator(0)).shape == (3, 3, SIDE, SIDE)
+    near = varied(x, generator(1))
+    assert near.abs().max() <= 1 and torch.minimum((near - x).abs(), (near - x.flip(-1)).abs()).mean() < 0.2
+
+
+def test_log_odds_are_those_of_the_softmax():
+    logits = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    p = logits.softmax(1)[:, -1]
+    torch.testing.assert_close(log_odds(logits), (p / (1 - p)).log())
+
+
+@pytest.mark.parametrize("side", [8, 32, 48, 64, 128])
+def test_networks_take_any_resolution(side):
+    for fine in (False, True):
+        assert Network(side, 7, 4, fine)(torch.zeros(2, 3, side, side)).shape == (2, 7)
+
+
+def test_bad_images_are_refused(classifier):
+    good = draw("couch", 4, SIDE)
+    for bad, what in (
+        (good.astype(np.float32), "float32"),
+        (good[:, :8], r"8, 16, 3"),
+        (good[0], r"uint8 \(16, 16, 3\)"),
+    ):
+        with pytest.raises(PolyscoreError, match=rf"images must be uint8 \(n, 16, 16, 3\); got .*{what}"):
+            classifier.verdicts(bad)
+    with pytest.raises(PolyscoreError, match="classes must be among empty, couch"):
+        classifier.verdicts(good, ["sofa"])
+    x, y = images(12, 1)
+    with pytest.raises(PolyscoreError, match="show every class four times"):
+        train_classifier(x, y, CLASSES, held_out=(x[:20], y[:20]), device="cpu")
+    with pytest.raises(PolyscoreError, match="classes must be at least two names"):
+        train_classifier(x, y, ["a"], held_out=(x, y), device="cpu")
