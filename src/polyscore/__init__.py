@@ -14,6 +14,7 @@ _HOMES = {
     "models.ensemble": ["Ensemble"],
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
+    "pipelines": ["from_diffusers"],
     "samplers": ["Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from polyscore.metrics import sliced_wasserstein as sliced_wasserstein
     from polyscore.models.ensemble import Ensemble as Ensemble
     from polyscore.models.learned import Learned as Learned
+    from polyscore.pipelines import from_diffusers as from_diffusers
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
     from polyscore.samplers import Run as Run

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from polyscore import __version__
-from polyscore.cli import experiments, paper, rooms, show, store
+from polyscore.cli import experiments, images, paper, rooms, show, store
 from polyscore.cli.demo import command as demo
 from polyscore.cli.example import command as example
 from polyscore.cli.fit import command as fit
@@ -71,6 +71,7 @@ app.command("list")(experiments.list_)
 app.add_typer(paper.app, name="paper")
 app.add_typer(store.app, name="store")
 app.add_typer(rooms.app, name="rooms")
+app.add_typer(images.app, name="images")
 
 
 def _version(wanted: bool) -> None:

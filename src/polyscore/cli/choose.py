@@ -64,7 +64,7 @@ class Asked:
         require(self.runs is None or self.runs >= 1, "--runs", "be at least 1", self.runs)
         changes: dict[str, Any] = {} if self.runs is None else {"runs": self.runs}
         if self.particles is not None:
-            changes["particles"] = _counts(self.particles)
+            changes["particles"] = counts(self.particles)
         found = [quick(experiment) for experiment in found] if self.quick else found
         found = [dataclasses.replace(experiment, **changes) for experiment in found]
         for experiment in found if changes else ():
@@ -102,7 +102,7 @@ class Asked:
         return f"{self.program} report{first}{' --quick' if self.quick else ''}{given}"
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
     """The particle counts of `1,4,16`, each once, the smallest first."""
     from polyscore.errors import ArgumentError, require, shorten
 
