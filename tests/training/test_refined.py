@@ -297,3 +297,14 @@ def test_tables_have_twice_the_nodes_of_the_one_before():
     assert all(1.7 < (b / a) ** 2 < 2.3 for a, b in itertools.pairwise(SIDES))
     plan = make_plan(q_of(family()), ps.Denoise(steps=3), 0, torch.empty(0))
     assert isinstance(plan.field.evaluators[0], RefinedTable)
+
+
+def test_a_model_that_squeezes_a_batch_of_one_is_asked_without_a_table():
+    weight = torch.randn(2, 4096, generator=torch.Generator().manual_seed(0))
+
+    def model(x, t):
+        return ((x @ weight) @ weight.T / 4096).squeeze(0)
+
+    family = ps.Family({"a": ps.Learned(model, (2,), ps.VP())})
+    run = ps.Denoise(4).sample(family["a"], 4000, seed=0)
+    assert run.arithmetic == "model" and bool(run.samples.isfinite().all())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyscore.fields.evaluator import Case, Compose, Evaluator, worst_error
 from polyscore.fields.work import products
+from polyscore.models.asking import ModelError
 from polyscore.nn.fast import plane, spline
 
 # A table is given up where scores or excesses by it are off by more than this, point by point in the quadratic mean:
@@ -24,8 +25,8 @@ SIDES = (14, 20, 28, 40, 56, 80, 112, 160, 224)
 # Particles at which every table is compared with what it stands for: one in 16, within these bounds.
 _PROBES = (32, 128)
 
-# Multiplications and additions a particle, counted at so many, from which a table is quicker than a model.
-_HEAVY, _COUNTED = 1e5, 4
+# Multiplications and additions a particle from which a table is quicker than a model.
+_HEAVY = 1e5
 
 # The first table of a run: noise is nearly linear, and others follow from its error.
 _FIRST = 2
@@ -84,7 +85,7 @@ class ModelTable(ByTable):
         self.case = case
 
     def reads(self, particles: int) -> bool:
-        """Whether so many particles are interpolated; the model is asked about four points, once."""
+        """Whether so many particles are interpolated; the model is asked about one point, once."""
         return super().reads(particles) and self.heavy
 
     @cached_property
@@ -170,8 +171,11 @@ def _is_heavy(case: Case, below: Evaluator) -> bool:
     """Whether a model is work enough for a table to pay: counted, not timed, so that runs can be repeated."""
     if getattr(case.network, "compiled", False):  # who compiles a model has thought so; and what it does is hidden
         return True
-    points = torch.zeros(_COUNTED, 2, device=case.device)
-    return products(lambda: below(points, 0)) >= _HEAVY * _COUNTED
+    point = torch.zeros(1, 2, device=case.device)
+    try:
+        return products(lambda: below(point, 0)) >= _HEAVY
+    except ModelError:  # one that squeezes a batch of one away: it is asked as it is, without a table
+        return False
 
 
 def probes(x: Tensor, i: int) -> Tensor:
