@@ -15,14 +15,14 @@ _HOMES = {
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "pipelines": ["from_diffusers"],
-    "samplers": ["Denoise", "FeynmanKac", "Run"],
+    "samplers": ["Controlled", "Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
 }
 _ROOMS = (  # modules that are asked for by their own name, to register what is yours
-    "algebra", "distributions", "experiments", "features", "images", "metrics", "models", "nn", "pipelines", "plots",
-    "rooms", "samplers", "schedules", "smc", "targets", "training",
+    "algebra", "distributions", "experiments", "features", "images", "metrics", "mixtures", "models", "nn", "pipelines",
+    "plots", "rooms", "samplers", "schedules", "smc", "targets", "training",
 )  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from polyscore.models.ensemble import Ensemble as Ensemble
     from polyscore.models.learned import Learned as Learned
     from polyscore.pipelines import from_diffusers as from_diffusers
+    from polyscore.samplers import Controlled as Controlled
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
     from polyscore.samplers import Run as Run

@@ -1,6 +1,7 @@
 """Samplers of compositions: `Denoise` (SDE to ODE), `FeynmanKac`, and what others are made of."""
 
 from polyscore.samplers.catalogue import SAMPLERS, build_sampler, describe, parts_of
+from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS, TimeGrid
@@ -20,6 +21,7 @@ __all__ = [
     "QUADRATURES",
     "SAMPLERS",
     "STARTS",
+    "Controlled",
     "Denoise",
     "Draw",
     "FeynmanKac",

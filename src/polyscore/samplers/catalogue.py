@@ -9,6 +9,7 @@ from typing import Any
 
 from polyscore.errors import ArgumentError, require, shorten
 from polyscore.registry import Registry
+from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS
@@ -24,7 +25,7 @@ from polyscore.smc import SCHEMES
 # An entry is a sampler's class, or a function that returns one; its parameters are the keys that a mapping may have.
 SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
     "a sampler's kind",
-    {"denoise": Denoise, "feynman-kac": FeynmanKac, "published": FeynmanKac.published},
+    {"denoise": Denoise, "feynman-kac": FeynmanKac, "published": FeynmanKac.published, "controlled": Controlled},
     hint="Register one of your own: polyscore.samplers.SAMPLERS.register(name).",
 )
 _PARTS = (MOVES, GRIDS, INTEGRATORS, QUADRATURES, STARTS, SCHEMES, KERNELS)

@@ -171,6 +171,14 @@ class Sampler(Checked):
         state = step.advance(plan, state, i, noise)
         return step.apply_kernels(plan, state, i + 1, noise) if self.kernels else state
 
+    def steer(self, plan: Plan, state: State, x: Tensor, i: int | Tensor) -> Tensor:
+        """Return the proposed points x of step i with a drift of one's own; what it adds to g, `steered` says."""
+        return x
+
+    def steered(self, plan: Plan, before: State, after: State, i: int | Tensor, gained: Tensor) -> Tensor:
+        """Return what log-weights gain in step i under `steer`: a drift c adds div c + <c, S> to the rate."""
+        return gained
+
     def sample(
         self,
         q: Composition,

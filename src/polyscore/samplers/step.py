@@ -80,7 +80,7 @@ def advance(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str, Tenso
     new = evaluate(plan, state, x, i + 1)
     if plan.scheme is None:
         return new
-    gained = gain(plan, state.rate, new.rate, now)
+    gained = plan.sampler.steered(plan, state, new, i, gain(plan, state.rate, new.rate, now))
     new = replace(new, log_weights=state.log_weights + gained)
     if sampler.particles == 1:
         return new
@@ -89,13 +89,14 @@ def advance(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str, Tenso
 
 
 def propose(plan: Plan, state: State, i: int | Tensor, now: Coefficients, noise: Mapping[str, Tensor]) -> Tensor:
-    """Return keep x + pull S + back X_ + noise z, or Heun's point."""
+    """Return keep x + pull S + back X_ + noise z, or Heun's point, and where the sampler steers it from there."""
     x = plus(state.x * now.keep, state.score, now.pull)
     if "back" in plan.used:
         x = plus(x, state.clean, now.back)
     if plan.sampler.churn:
         x = plus(x, noise["noise"], now.noise)
-    return _heun(plan, state, x, i) if plan.sampler.order == 2 else x
+    x = _heun(plan, state, x, i) if plan.sampler.order == 2 else x
+    return plan.sampler.steer(plan, state, x, i)
 
 
 def gain(plan: Plan, before: Tensor, after: Tensor, now: Coefficients) -> Tensor:
