@@ -1,0 +1,7 @@
+"""Gaussian mixtures of points: fitted by EM, their number of components and shape chosen by BIC."""
+
+from polyscore.mixtures.choose import fit_mixture
+from polyscore.mixtures.em import Fit
+from polyscore.mixtures.shapes import SHAPES, Shape
+
+__all__ = ["SHAPES", "Fit", "Shape", "fit_mixture"]

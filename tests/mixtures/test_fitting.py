@@ -1,0 +1,132 @@
+"""Mixtures by EM: against scikit-learn, against perturbed likelihoods, and on data that are few or degenerate."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.mixture import GaussianMixture
+
+import polyscore as ps
+from polyscore.mixtures import SHAPES, Fit, fit_mixture
+from polyscore.mixtures.em import Prior, expect, maximise, run
+from polyscore.mixtures.shapes import low_rank, shapes_for
+
+
+def three_parts(n: int, seed: int = 0) -> torch.Tensor:
+    covs = [[[1.0, 0.6], [0.6, 0.8]], [[0.3, 0.0], [0.0, 2.0]], [[0.5, -0.2], [-0.2, 0.4]]]
+    mixture = ps.Mixture([[0.0, 0.0], [5.0, 1.0], [-1.0, 6.0]], covs, [0.5, 0.3, 0.2])
+    return mixture.sample(n, seed=seed, dtype=torch.float64)
+
+
+def start(x: torch.Tensor, count: int, shape, prior: Prior) -> Fit:
+    shares = torch.nn.functional.one_hot(torch.arange(len(x)) % count, count).double()
+    shares[:, 0] += (x[:, 0] > x[:, 0].mean()).double()
+    return maximise(x, shares / shares.sum(1, keepdim=True), shape, prior)
+
+
+def without_prior(x: torch.Tensor) -> Prior:
+    return Prior(torch.ones(x.shape[1], dtype=x.dtype), 0.0, torch.full((x.shape[1],), 1e-12, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("shape, kind", [(0, "full"), (1, "diag"), (2, "spherical"), (3, "tied")])
+def test_likelihood_and_bic_agree_with_scikit_learn(shape, kind):
+    x = three_parts(500)
+    fit = run(x, start(x, 3, SHAPES[shape], without_prior(x)), without_prior(x), rounds=2000, least=1e-9)
+    precisions = torch.linalg.inv(fit.covariances)
+    given = {"full": precisions, "diag": precisions.diagonal(dim1=1, dim2=2), "spherical": precisions[:, 0, 0],
+             "tied": precisions[0]}[kind]  # fmt: skip
+    other = GaussianMixture(3, covariance_type=kind, reg_covar=0.0, tol=1e-12, max_iter=5000,
+                            weights_init=fit.weights.numpy(), means_init=fit.means.numpy(),
+                            precisions_init=given.numpy()).fit(x.numpy())  # fmt: skip
+    assert fit.log_likelihood == pytest.approx(500 * other.score(x.numpy()), abs=1e-3)  # both at the same optimum
+    assert -2 * fit.bic == pytest.approx(other.bic(x.numpy()), abs=1e-2)
+    np.testing.assert_allclose(fit.log_prob(x).numpy(), other.score_samples(x.numpy()), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, low_rank(1)], ids=lambda shape: shape.name)
+def test_every_round_is_at_least_as_likely(shape):
+    x = torch.cat([three_parts(300), three_parts(300, seed=1)[:, :1]], 1)
+    fit = start(x, 3, shape, without_prior(x))
+    seen = []
+    for _ in range(30):
+        shares, likelihood = expect(fit, x)
+        seen.append(likelihood)
+        fit = maximise(x, shares, shape, without_prior(x))
+    assert all(b > a - 1e-8 for a, b in zip(seen, seen[1:], strict=False)) and seen[-1] > seen[0] + 1
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, low_rank(1), low_rank(2)], ids=lambda shape: shape.name)
+def test_restricted_covariances_are_the_most_likely_of_their_shape(shape):
+    """Minus twice the likelihood, sum_k n_k (log det C_k + tr C_k^-1 S_k), grows for every small change in shape."""
+    draw = torch.Generator().manual_seed(0)
+    roots = torch.randn(2, 4, 4, generator=draw, dtype=torch.float64)
+    scatter, shares = roots @ roots.mT, torch.tensor([3.0, 1.0], dtype=torch.float64)
+
+    def cost(covariances: torch.Tensor) -> float:
+        fits = torch.logdet(covariances) + (torch.linalg.inv(covariances) @ scatter).diagonal(dim1=1, dim2=2).sum(1)
+        return (shares @ fits).item()
+
+    best = cost(shape.restrict(scatter, shares))
+    for seed in range(20):
+        away = 0.1 * torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        other = shape.restrict(scatter + away + away.mT + 0.5 * torch.eye(4), shares)
+        if bool((torch.linalg.eigvalsh(other) > 0).all()):
+            assert cost(other) > best
+
+
+def test_numbers_are_counted():
+    """Directions that a small change can take: the rank of the shape's own tangent at a random covariance."""
+    for shape in [*SHAPES, low_rank(1), low_rank(2)]:
+        draw = torch.Generator().manual_seed(1)
+        base = torch.randn(2, 5, 5, generator=draw, dtype=torch.float64)
+        scatter, shares = base @ base.mT + torch.eye(5), torch.tensor([1.0, 2.0], dtype=torch.float64)
+        jacobian = torch.autograd.functional.jacobian(lambda s, shape=shape: shape.restrict(s + s.mT, shares), scatter)
+        rank = int(torch.linalg.matrix_rank(jacobian.reshape(50, 50), rtol=1e-6))
+        assert rank == shape.numbers(2, 5), shape.name
+
+
+@pytest.mark.parametrize("n", [300, 3000])
+def test_bic_finds_number_and_shape(n):
+    found = fit_mixture(three_parts(n), seed=0)
+    assert found.count == 3 and found.shape.name == "full"
+    assert sorted(found.weights.tolist()) == pytest.approx([0.2, 0.3, 0.5], abs=5 * math.sqrt(0.25 / n))
+    one = fit_mixture(ps.Gaussian(cov=[4.0, 0.5]).sample(n, seed=3), seed=0)
+    assert one.count == 1 and one.shape.name == "diagonal"
+
+
+def test_low_rank_is_found_in_many_dimensions():
+    draw = torch.Generator().manual_seed(0)
+    ways = torch.randn(2, 30, generator=draw, dtype=torch.float64)
+    x = torch.randn(400, 2, generator=draw, dtype=torch.float64) @ ways
+    found = fit_mixture(x + 0.3 * torch.randn(400, 30, generator=draw, dtype=torch.float64), seed=0)
+    assert found.count == 1 and found.shape.name == "rank 2"
+    assert "rank 1" not in [shape.name for shape in shapes_for(9, 1)]
+
+
+@pytest.mark.filterwarnings("ignore:points should be many")
+@pytest.mark.parametrize("points", [
+    torch.tensor([[1.0, 2.0]]),
+    torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+    torch.ones(50, 3),
+    torch.cat([torch.randn(40, 1, generator=torch.Generator().manual_seed(0)), torch.ones(40, 1)], 1),
+    torch.randn(6, 20, generator=torch.Generator().manual_seed(0)),
+    torch.tensor([[0.0, 0.0]] * 30 + [[1.0, 1.0]] * 30),
+    1e6 + 1e-3 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+])  # fmt: skip
+def test_few_or_degenerate_points_give_a_mixture_all_the_same(points):
+    found = fit_mixture(points, seed=0)
+    assert bool((torch.linalg.eigvalsh(found.covariances) > 0).all())
+    assert all(bool(part.isfinite().all()) for part in (found.weights, found.means, found.covariances))
+    assert math.isfinite(found.log_prob(points.double()).sum().item())
+
+
+def test_too_few_points_are_warned_of():
+    with pytest.warns(ps.errors.DegeneracyWarning, match="points should be many"):
+        fit_mixture(torch.randn(3, 5, generator=torch.Generator().manual_seed(0)))
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    x = three_parts(200)
+    first, again = fit_mixture(x, seed=4), fit_mixture(x, seed=4)
+    assert torch.equal(first.covariances, again.covariances) and torch.equal(first.means, again.means)
