@@ -239,5 +239,5 @@ def test_demo_and_theory_print_pure_json(tmp_path: Path) -> None:
     assert both.stderr == "" and (len(parts["analytic"]["rows"]), len(parts["learned"]["rows"])) == (8, 9)
     theory = run("theory", "--json", "-n", "400", "--out", str(tmp_path / "theory"))
     result = json.loads(theory.stdout)
-    assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 9
+    assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 13
     assert json.loads((tmp_path / "theory" / "theory.json").read_text())["epsilon"] == result["epsilon"]

@@ -22,7 +22,7 @@ def command(
     n: Annotated[int, typer.Option("-n", help="Samples behind each covariance, at least 100.")] = 4000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Check the paper's **Theorems 1 to 3**, and the law of the naive SDE: predicted and simulated, side by side.
+    """Check the paper's **Theorems 1 to 3**, the law of the naive SDE, and appendix B: predicted and simulated.
 
     Exits with code 1 if a statement does not hold.
 
@@ -35,8 +35,8 @@ def command(
         from polyscore.paper.theory import epsilon_example
 
         require(n >= 100, "n", "be at least 100", n, "A covariance from fewer samples tests nothing.")
-        # 16 particles a sample in two dimensions, a position and a move of each
-        require_memory(256 * n, f"{n} samples of 16 particles each", "Lower -n.")
+        # 16 particles a sample in four dimensions, a position and a move of each
+        require_memory(512 * n, f"{n} samples of 16 particles each", "Lower -n.")
         if out is not None:
             check_directory(out)
         found, rows = _compute(n, seed, report), epsilon_example(_EPSILONS)
@@ -56,7 +56,7 @@ def _compute(n: int, seed: int, report: show.Tell) -> list[Statement]:
     found: list[Statement] = []
     for statement in statements(n=n, seed=seed):
         found.append(statement)
-        report(len(found), 9, statement.name)
+        report(len(found), 13, statement.name)
     return found
 
 
