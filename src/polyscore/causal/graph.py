@@ -20,12 +20,12 @@ def check_names(names: Iterable[object], subject: str = "a variable") -> None:
         seen.add(name)
 
 
-def check_known(names: Iterable[object], variables: Iterable[str], subject: str) -> None:
+def check_known(names: Iterable[object], variables: Mapping[str, object], subject: str) -> None:
     """Check that names are among the variables."""
-    known = list(variables)
-    for name in names:
-        require(name in known, subject, f"be one of the variables {listed(known)}", shorten(name, 60),
-                nearest(name, known).strip() or "Add it to the model.")  # fmt: skip
+    unknown = next((name for name in names if name not in variables), None)
+    if unknown is not None:
+        require(False, subject, f"be one of the variables {listed(variables)}", shorten(unknown, 60),
+                nearest(unknown, variables).strip() or "Add it to the model.")  # fmt: skip
 
 
 def causal_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

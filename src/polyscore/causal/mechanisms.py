@@ -22,7 +22,7 @@ from polyscore.distributions import Density, Gaussian
 from polyscore.errors import is_finite, require, shorten
 from polyscore.models.asking import ModelError, asking
 
-_Kind = TypeVar("_Kind", bound="_WithNoise")
+_Kind = TypeVar("_Kind", bound="Mechanism")
 
 
 class Mechanism(ABC):
@@ -42,9 +42,17 @@ class Mechanism(ABC):
     def sample(self, given: Tensor, seed: int) -> Tensor:
         """Return one draw for each row of `given`, `(n, p) -> (n,)`, float64; the same for the same seed."""
 
+    def changed(self: _Kind, **fields: Any) -> _Kind:
+        """Return a copy with some fields replaced: `model["y"].changed(shift=2.0)` is a soft intervention's."""
+        known = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
+        for name in fields:
+            require(name in known, f"a field of {type(self).__name__}", f"be one of {', '.join(known) or 'none'}",
+                    shorten(name))  # fmt: skip
+        return dataclasses.replace(self, **fields)  # type: ignore[type-var]
+
 
 class _WithNoise(Mechanism):
-    """centre(parents) + noise, as a dataclass."""
+    """centre(parents) + noise."""
 
     noise: Density
 
@@ -57,13 +65,6 @@ class _WithNoise(Mechanism):
 
     def sample(self, given: Tensor, seed: int) -> Tensor:
         return self.centre(given) + self.noise.sample(len(given), seed, torch.float64).squeeze(-1)
-
-    def changed(self: _Kind, **fields: Any) -> _Kind:
-        """Return a copy with some fields replaced: `model["y"].changed(shift=2.0)` is a soft intervention's."""
-        known = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        for name in fields:
-            require(name in known, f"a field of {type(self).__name__}", f"be one of {', '.join(known)}", shorten(name))
-        return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,9 @@ class Linear(_WithNoise):
         require(is_finite(self.shift), "shift", "be a finite number", shorten(self.shift))
         _check_variance(self.variance, "variance")
         plain = {name: float(value) for name, value in self.coefficients.items()}
-        for name, value in (("coefficients", plain), ("shift", float(self.shift)),
-                            ("variance", float(self.variance))):  # fmt: skip
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "coefficients", plain)
+        object.__setattr__(self, "shift", float(self.shift))
+        object.__setattr__(self, "variance", float(self.variance))
 
     @property
     def parents(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -73,7 +73,7 @@ class Model:
         return mechanisms and (self.mixing is None or isinstance(self.mixing, Matrix))
 
     def __getitem__(self, name: str) -> Mechanism:
-        check_known([name], self.variables, "a variable")
+        check_known([name], self.mechanisms, "a variable")
         return self.mechanisms[name]
 
     def intervene(self, *interventions: Intervention) -> Model:
@@ -149,7 +149,7 @@ class Model:
         require(isinstance(intervention, Mapping) and intervention, "an intervention",
                 "be a mapping from target to mechanism, of one target at least", shorten(intervention),
                 "Write {'x': Linear(shift=2.0)}; no intervention at all is the observational model.")  # fmt: skip
-        check_known(intervention, self.variables, "a target")
+        check_known(intervention, self.mechanisms, "a target")
         for name, mechanism in intervention.items():
             _check_mechanism(name, mechanism, self.mechanisms)
 
