@@ -44,7 +44,7 @@ class Mechanism(ABC):
 
     def changed(self: _Kind, **fields: Any) -> _Kind:
         """Return a copy with some fields replaced: `model["y"].changed(shift=2.0)` is a soft intervention's."""
-        known = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
+        known: list[str] = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
         for name in fields:
             require(name in known, f"a field of {type(self).__name__}", f"be one of {', '.join(known) or 'none'}",
                     shorten(name))  # fmt: skip

@@ -101,8 +101,11 @@ def _show(found: list[Statement], rows: list[EpsilonRow], files: list[Path]) -> 
 
 
 def _text(value: Any) -> str:
+    """A value in at most two columns of numbers, so that a terminal of 80 has room for the words."""
     if isinstance(value, list) and value and isinstance(value[0], list):
+        if len(value) > 2:
+            return "diagonal\n" + _text([row[i] for i, row in enumerate(value)])
         return "\n".join(_text(row) for row in value)
     if isinstance(value, list):
-        return " ".join(f"{number:.3f}" for number in value)
+        return (" " if len(value) <= 2 else "\n").join(f"{number:.3f}" for number in value)
     return f"{value:.3g}" if isinstance(value, float) else str(value)
