@@ -21,7 +21,8 @@ _HOMES = {
     "training": ["Recipe", "fit", "fit_many"],
 }
 _ROOMS = (  # modules that are asked for by their own name, to register what is yours
-    "algebra", "distributions", "experiments", "features", "images", "metrics", "mixtures", "models", "nn", "pipelines",
+    "algebra", "causal", "distributions", "experiments", "features", "images", "metrics", "mixtures", "models", "nn",
+    "pipelines", "plots", "rooms", "samplers", "schedules", "smc", "targets", "training",
     "plots", "rooms", "samplers", "schedules", "smc", "targets", "training",
 )  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}

@@ -154,7 +154,7 @@ def test_bad_outputs_are_refused_before_the_work(tmp_path: Path, out: str, rule:
     [
         (
             ["theory", "-n", str(10**12)],
-            "1000000000000 samples of 16 particles each must fit into memory; got 256 TB needed",
+            "1000000000000 samples of 16 particles each must fit into memory; got 512 TB needed",
         ),
         (["theory", "-n", "99"], "n must be at least 100; got 99"),
         (["theory", "-n", "nan"], "integer"),
@@ -231,6 +231,18 @@ def test_demo_writes_its_table_and_figures(tmp_path: Path) -> None:
     assert sde["final"][-1] > 1.5 * ode["final"][-1]
 
 
+def test_theory_has_room_for_its_words_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from polyscore.paper.theory.interventions import disconnected, doubled
+
+    wide, zero = doubled(100, 20, seed=0), disconnected()
+    monkeypatch.setattr("polyscore.paper.theory.statements", lambda **_: iter((wide, zero)))
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run("theory", "-n", "100").stdout
+    words = " ".join(shown.replace("│", " ").split())
+    assert "Appendix B, linear" in words and "diagonal" in words and "residual 0" in words
+    assert max(map(len, shown.splitlines()[:10])) <= 80 and "…" not in shown
+
+
 def test_demo_and_theory_print_pure_json(tmp_path: Path) -> None:
     demo = run("demo", "--analytic", "--quick", "--json", "--out", str(tmp_path / "analytic"))
     assert demo.stderr == "" and len(json.loads(demo.stdout)["rows"]) == 8
@@ -239,5 +251,5 @@ def test_demo_and_theory_print_pure_json(tmp_path: Path) -> None:
     assert both.stderr == "" and (len(parts["analytic"]["rows"]), len(parts["learned"]["rows"])) == (8, 9)
     theory = run("theory", "--json", "-n", "400", "--out", str(tmp_path / "theory"))
     result = json.loads(theory.stdout)
-    assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 9
+    assert theory.exit_code == 0 and result["holds"] and len(result["statements"]) == 13
     assert json.loads((tmp_path / "theory" / "theory.json").read_text())["epsilon"] == result["epsilon"]

@@ -1,5 +1,6 @@
 """Mixtures by EM: against scikit-learn, against perturbed likelihoods, and on data that are few or degenerate."""
 
+import itertools
 import math
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_every_round_is_at_least_as_likely(shape):
         shares, likelihood = expect(fit, x)
         seen.append(likelihood)
         fit = maximise(x, shares, shape, without_prior(x))
-    assert all(b > a - 1e-8 for a, b in zip(seen, seen[1:], strict=False)) and seen[-1] > seen[0] + 1
+    assert all(b > a - 1e-8 for a, b in itertools.pairwise(seen)) and seen[-1] > seen[0] + 1
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, low_rank(1), low_rank(2)], ids=lambda shape: shape.name)
@@ -81,7 +82,9 @@ def test_numbers_are_counted():
         draw = torch.Generator().manual_seed(1)
         base = torch.randn(2, 5, 5, generator=draw, dtype=torch.float64)
         scatter, shares = base @ base.mT + torch.eye(5), torch.tensor([1.0, 2.0], dtype=torch.float64)
-        jacobian = torch.autograd.functional.jacobian(lambda s, shape=shape: shape.restrict(s + s.mT, shares), scatter)
+        jacobian = torch.autograd.functional.jacobian(
+            lambda s, shape=shape, shares=shares: shape.restrict(s + s.mT, shares), scatter
+        )
         rank = int(torch.linalg.matrix_rank(jacobian.reshape(50, 50), rtol=1e-6))
         assert rank == shape.numbers(2, 5), shape.name
 

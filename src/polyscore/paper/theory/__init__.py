@@ -1,4 +1,4 @@
-"""The paper's theorems, and one law beyond them, as statements that compute both of their sides."""
+"""The paper's theorems, its appendix B, and one law beyond them, as statements that compute both of their sides."""
 
 from polyscore.paper.theory.covariance import (
     EpsilonRow,
@@ -7,7 +7,8 @@ from polyscore.paper.theory.covariance import (
     naive_covariance,
     product_covariance,
 )
-from polyscore.paper.theory.statements import Statement, statements
+from polyscore.paper.theory.statement import Statement
+from polyscore.paper.theory.statements import statements
 
 __all__ = [
     "EpsilonRow",

@@ -1,10 +1,9 @@
-"""Theorems 1 to 3 and the Lyapunov law of the naive SDE, each with the predicted and the simulated side by side."""
+"""Theorems 1 to 3, the Lyapunov law and appendix B, each with the predicted and the simulated side by side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,37 +14,14 @@ from polyscore.distributions import Gaussian, Mixture
 from polyscore.errors import ImproperError, is_count, require
 from polyscore.limits import require_memory
 from polyscore.paper.theory.covariance import composed_covariance, naive_covariance, product_covariance
+from polyscore.paper.theory.interventions import disconnected, doubled, overlapping, reweighted
+from polyscore.paper.theory.statement import Statement, compare, numbers, state
 from polyscore.rng import generator
 from polyscore.samplers import Denoise, FeynmanKac
-
-Value = float | str | list[float] | list[list[float]]
 
 _FIRST = [[2.0, 0.9], [0.9, 1.0]]
 _SECOND = [[0.8, -0.5], [-0.5, 3.0]]
 _BASE = [[4.0, 0.6], [0.6, 5.0]]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A law, what it predicts, what a computation independent of it gave, and whether they agree.
-
-    Attributes:
-        error: distance between the two sides, in the unit of `tolerance`; `measure` says which.
-        holds: whether the error is within the tolerance.
-    """
-
-    name: str
-    meaning: str
-    predicted: Value
-    simulated: Value
-    measure: str
-    error: float
-    tolerance: float
-    holds: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready copy."""
-        return asdict(self)
 
 
 def statements(n: int = 4000, steps: int = 400, seed: int = 0) -> Iterator[Statement]:
@@ -58,7 +34,7 @@ def statements(n: int = 4000, steps: int = 400, seed: int = 0) -> Iterator[State
     """
     require(is_count(n) and n >= 2, "n", "be a whole number of at least 2", n)
     require(is_count(steps), "steps", "be a whole number of at least 1", steps)
-    require_memory(96 * int(n), f"the {4 * n} samples of a statement", "Use a smaller n.")
+    require_memory(3000 * int(n), f"the {25 * n} samples of a statement", "Use a smaller n.")
     works: list[Callable[[], Statement]] = [
         lambda: composed("W = 1", {"a1": 1, "a2": 1, "base": -1}, n, steps, seed),
         lambda: composed("W = 1.5", {"a1": 0.7, "a2": 1.2, "base": -0.4}, n, steps, seed),
@@ -69,6 +45,10 @@ def statements(n: int = 4000, steps: int = 400, seed: int = 0) -> Iterator[State
         lambda: factorized(rotated=False, seed=seed),
         lambda: factorized(rotated=True, seed=seed),
         lambda: not_factorized(seed=seed),
+        lambda: doubled(n, steps, seed),
+        lambda: reweighted(n, seed),
+        lambda: overlapping(n, steps, seed),
+        lambda: disconnected(seed),
     ]
     return (work() for work in works)
 
@@ -78,7 +58,7 @@ def composed(label: str, exponents: dict[str, float], n: int, steps: int, seed: 
     q = Composition(_three(_FIRST, _SECOND, _BASE), exponents)
     run = FeynmanKac(particles=16, steps=steps).sample(q, n, seed)
     meaning = "corrected samples have covariance (sum w_a cov_a^-1)^-1"
-    return _compare(f"Theorem 1, {label}", meaning, composed_covariance(q), run.samples, steps)
+    return compare(f"Theorem 1, {label}", meaning, composed_covariance(q), run.samples, steps)
 
 
 def refused() -> Statement:
@@ -93,9 +73,9 @@ def refused() -> Statement:
         error = math.inf
     except ImproperError:
         found = found * torch.sign(expected @ found)
-    return _statement(
+    return state(
         "Theorem 1, refused", "an invalid weighting is refused, with the direction in which its density grows",
-        _numbers(expected), _numbers(found), "1 - |cos| of the directions", error, 1e-9,
+        numbers(expected), numbers(found), "1 - |cos| of the directions", error, 1e-9,
     )  # fmt: skip
 
 
@@ -104,7 +84,7 @@ def naive_ode(n: int, steps: int, seed: int) -> Statement:
     q = base_composition(_three([10, 1], [1, 10], 1.1))
     run = Denoise(steps=2 * steps, churn=0).sample(q, 4 * n, seed)
     meaning = "the naive ODE has covariance prod cov_a^w_a (commuting covariances)"
-    return _compare("Theorem 2, ODE", meaning, product_covariance(q), run.samples, 2 * steps)
+    return compare("Theorem 2, ODE", meaning, product_covariance(q), run.samples, 2 * steps)
 
 
 def naive_sde(label: str, first: Any, second: Any, base: Any, n: int, steps: int, seed: int) -> Statement:
@@ -112,14 +92,14 @@ def naive_sde(label: str, first: Any, second: Any, base: Any, n: int, steps: int
     q = base_composition(_three(first, second, base))
     run = Denoise(steps=2 * steps, churn=1).sample(q, 4 * n, seed)
     meaning = "the naive SDE has the covariance of dC = (A C + C A' + eta^2 I) dtau"
-    return _compare(f"Lyapunov law, SDE, {label}", meaning, naive_covariance(q, 1.0), run.samples, 2 * steps)
+    return compare(f"Lyapunov law, SDE, {label}", meaning, naive_covariance(q, 1.0), run.samples, 2 * steps)
 
 
 def factorized(rotated: bool, seed: int = 0) -> Statement:
     """Theorem 3: the residual of factorized conditionals is 0 at every x and t, in every orthogonal basis."""
     largest, scale = _largest_residual(0.0, rotated, seed), _largest_residual(0.6, rotated, seed)
     basis = "in a random orthogonal basis" if rotated else "in the axes"
-    return _statement(
+    return state(
         f"Theorem 3, {'rotated' if rotated else 'axes'}", f"factorized conditionals have residual 0, {basis}",
         0.0, largest, "max |g| over that of a non-factorized control", largest / scale, 1e-9,
     )  # fmt: skip
@@ -129,7 +109,7 @@ def not_factorized(seed: int = 0) -> Statement:
     """The control of Theorem 3: one correlation between the blocks, and the residual is far from 0."""
     largest = _largest_residual(0.6, True, seed)
     meaning = "a correlation of 0.6 between two blocks makes the residual large"
-    return _statement("Theorem 3, control", meaning, "above 1", largest, "1 / max |g|", 1 / largest, 1.0)
+    return state("Theorem 3, control", meaning, "above 1", largest, "1 / max |g|", 1 / largest, 1.0)
 
 
 def _largest_residual(correlation: float, rotated: bool, seed: int) -> float:
@@ -162,21 +142,3 @@ def _orthogonal(dim: int, seed: int) -> Tensor:
 
 def _three(first: Any, second: Any, base: Any) -> Family:
     return Family({"a1": Gaussian(cov=first), "a2": Gaussian(cov=second), "base": Gaussian(cov=base)})
-
-
-def _compare(name: str, meaning: str, predicted: Tensor, samples: Tensor, steps: int) -> Statement:
-    """Compare a covariance with that of samples; tolerance: five standard errors and an Euler error of 10 / steps."""
-    simulated = torch.cov(samples.double().cpu().T)
-    error = ((simulated - predicted).norm() / predicted.norm()).item()
-    tolerance = 5 * math.sqrt(2 / len(samples)) + 10 / steps
-    return _statement(name, meaning, _numbers(predicted), _numbers(simulated), "relative Frobenius", error, tolerance)
-
-
-def _statement(
-    name: str, meaning: str, predicted: Value, simulated: Value, measure: str, error: float, tolerance: float
-) -> Statement:
-    return Statement(name, meaning, predicted, simulated, measure, error, tolerance, error <= tolerance)
-
-
-def _numbers(values: Tensor) -> Any:
-    return values.tolist()
