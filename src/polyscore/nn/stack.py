@@ -34,10 +34,12 @@ class Stack(nn.Module, ABC):
     Attributes:
         Options: the fields of `fit(options=...)`, a `Checked` dataclass; none by default.
         per_condition: names of parameters and buffers with an axis of conditions.
+        held_out: the share of every condition's points that is kept from training, for `settle`.
     """
 
     Options: ClassVar[type[Checked]] = Checked
     per_condition: ClassVar[tuple[str, ...]] = ()
+    held_out: ClassVar[float] = 0.0
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -48,6 +50,9 @@ class Stack(nn.Module, ABC):
 
         They are standardised where the recipe says so, and on the device of the training.
         """
+
+    def settle(self, points: Tensor, sizes: Tensor) -> None:
+        """Set what is taken from points that were not trained on, after training; arguments as in `observe`."""
 
     def embed(self, t: Tensor) -> At:
         """Return all that depends on time and no point, each part with t's leading axes.
@@ -246,7 +251,7 @@ def check_stack(stack: Stack, networks: int) -> None:
 @torch.no_grad()
 def check_prediction(stack: Stack, networks: int) -> None:
     """Check on a few points that the noise is like x: a loss would broadcast another shape without a word."""
-    own, conditions = next(stack.parameters()), stack.architecture.conditions
+    own, conditions = next(iter(stack.state_dict().values())), stack.architecture.conditions
     x = own.new_zeros(networks, conditions, conditions + 1, stack.architecture.dim)
     noise = stack(x, torch.full_like(x[..., :1], 0.5))
     got = tuple(noise.shape) if isinstance(noise, Tensor) else type(noise).__name__

@@ -160,7 +160,8 @@ def _models(trainer: Trainer, pools: Pools) -> list[Checkpoint]:
     models = []
     for m, (seed, network) in enumerate(zip(trainer.seeds, trainer.networks(), strict=True)):
         units = Units(pools.shift[m], pools.scale[m]) if recipe.standardise else None
-        training = {"recipe": recipe.to_dict(), "seed": seed, "steps": trainer.step,
+        steps = recipe.steps if trainer.step == trainer.steps else trainer.step
+        training = {"recipe": recipe.to_dict(), "seed": seed, "steps": steps,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         training |= {"variables": list(pools.variables)} if pools.variables else {}
         models.append(Checkpoint([network], indices, recipe.schedule, units, training))

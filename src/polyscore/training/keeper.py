@@ -35,7 +35,7 @@ class Keeper:
         if self.path is None or not self.path.exists():
             return
         tensors, about = read_tensors(self.path)
-        step = self._checked(about, trainer.recipe.steps)
+        step = self._checked(about, trainer.steps)
         try:
             trainer.restore(Snapshot(step, tensors))
         except (KeyError, TypeError, RuntimeError) as error:  # not by chance: the checksum holds

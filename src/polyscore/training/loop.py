@@ -48,7 +48,7 @@ class Pace:
 
 def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -> None:
     """Step to the end, the time limit, Ctrl-C or a diverging loss."""
-    started, steps = time.monotonic(), trainer.recipe.steps
+    started, steps = time.monotonic(), trainer.steps
     looked = saved = started
     with interrupts(keeper.path is not None) as interrupted:
         while trainer.step < steps:

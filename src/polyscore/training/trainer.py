@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyscore.devices import matmul_precision
 from polyscore.nn import NETWORKS, ScoreNetwork
-from polyscore.nn.stack import check_prediction, check_stack
+from polyscore.nn.stack import StackNetwork, check_prediction, check_stack
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
@@ -55,10 +55,15 @@ class Trainer:
         self.network = NETWORKS[recipe.kind](architecture, self.network_seeds).to(device)
         check_stack(self.network, len(self.network_seeds))
         self.network.observe(self.points, self.sizes)
+        if share := self.network.held_out:
+            self.held = _parted(self.points, self.sizes, share, held=True)
+            self.points, self.sizes = _parted(self.points, self.sizes, share, held=False)
         check_prediction(self.network, len(self.network_seeds))
         parameters = list(self.network.parameters())
+        self.steps = recipe.steps if parameters else 1  # where there is nothing to train, all was observed
         cuda = device.type == "cuda"
-        self.optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True, capturable=cuda)
+        nothing = [torch.zeros(1, device=device)]
+        self.optimiser = torch.optim.Adam(parameters or nothing, lr=recipe.learning_rate, fused=True, capturable=cuda)
         self.average = [torch.zeros_like(p) for p in parameters] if recipe.ema else None
         self.networks_each = len(names)
         self.labels = [_label(m, seed, name, len(seeds)) for m, seed in enumerate(seeds) for name in names]
@@ -76,7 +81,9 @@ class Trainer:
         than the device.
         """
         self._load(self.step)
-        if self.device.type != "cuda":
+        if not self.trains:
+            self._losses.copy_(self._loss())
+        elif self.device.type != "cuda":
             self._optimise()
         elif self._graph is not None:
             self._graph.replay()
@@ -90,6 +97,11 @@ class Trainer:
             self._graph.replay()
         self.step += 1
         return self._losses
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train."""
+        return any(True for _ in self.network.parameters())
 
     def _on_side_stream(self, work: Callable[[], None]) -> None:
         """Run eagerly where a later capture will run, so that libraries allocate their workspaces there."""
@@ -169,7 +181,15 @@ class Trainer:
         """Return every model's networks as they are evaluated."""
         tensors, each = self.tensors(), self.networks_each
         rows = [slice(m * each, (m + 1) * each) for m in range(len(self.seeds))]
+        if self.network.held_out:
+            tensors = self._settled(tensors)
         return [self.network.evaluated({name: t[part].clone() for name, t in tensors.items()}) for part in rows]
+
+    def _settled(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors with what held-out points set; the networks in training stay as they are."""
+        twin = StackNetwork.of(self.network, {name: tensor.clone() for name, tensor in tensors.items()}).stack
+        twin.settle(*self.held)
+        return dict(twin.state_dict())
 
     def _buffers(self) -> dict[str, Tensor]:
         """What is kept with the parameters and not trained."""
@@ -219,6 +239,19 @@ def _fitting(name: str, value: Tensor, own: Tensor) -> Tensor:
     if own is _STEP and not 0 <= value.item() < math.inf:
         raise RuntimeError(f"{name} is {value.item()}")
     return value
+
+
+def _parted(points: Tensor, sizes: Tensor, share: float, held: bool) -> tuple[Tensor, Tensor]:
+    """Return every k-th of points `(G, C, n, d)`, 1 / k the share, which is held out, or all the others; with sizes.
+
+    Few points are all trained on: where a condition has less than two that would be held out, none is.
+    """
+    every, places = round(1 / share), torch.arange(points.shape[2], device=points.device)
+    out = (places % every == every - 1) & (sizes[..., None] >= 2 * every)
+    chosen = (out if held else ~out) & (places < sizes[..., None])
+    # Chosen points first, in their order; what is beyond the new sizes is never looked at.
+    order = (~chosen).int().argsort(dim=-1, stable=True)
+    return torch.gather(points, 2, order[..., None].expand_as(points)), chosen.sum(-1)
 
 
 def _label(model: int, seed: int, name: str, models: int) -> str:

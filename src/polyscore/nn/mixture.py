@@ -1,0 +1,107 @@
+"""Networks with a Gaussian mixture inside: fitted to the data before training, noised in closed form.
+
+A mixture sum_k w_k N(m_k, B_k diag(v_k) B_k') keeps its bases under noising, so its score at any noise level costs two
+small products. Far from all data it falls off like the widest of its components, where a perceptron says anything.
+
+`Mixed` is the stack of such mixtures; by itself it is the kind "mixture", which has nothing to train.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyscore.mixtures import Fit, fit_mixture
+from polyscore.nn.network import Architecture, At
+from polyscore.nn.stack import Stack
+from polyscore.schema import Checked, count, setting
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class MixtureOptions(Checked):
+    """Options of a mixture.
+
+    Attributes:
+        components: at most so many a condition; the data choose how many.
+    """
+
+    components: int = setting(24, count(1, 1000))
+
+
+class Mixed(Stack):
+    """G times C mixtures of at most M components: `weights` (G, C, M), `means` (G, C, M, d), `variances`, `bases`.
+
+    Components that are not there have weight 0. `points` (G, C, 1) counts the data behind each mixture.
+    """
+
+    Options = MixtureOptions
+    per_condition = ("weights", "means", "variances", "bases", "points")
+    weights: Tensor
+    means: Tensor
+    variances: Tensor
+    bases: Tensor
+    points: Tensor
+
+    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
+        super().__init__(architecture, seeds)
+        self.seeds = list(seeds)
+        shape, dim = (len(seeds), architecture.conditions, architecture.options.components), architecture.dim
+        eye = torch.eye(dim, dtype=torch.float32)
+        self.register_buffer("weights", torch.zeros(shape, dtype=torch.float32))
+        self.register_buffer("means", torch.zeros(*shape, dim, dtype=torch.float32))
+        self.register_buffer("variances", torch.ones(*shape, dim, dtype=torch.float32))
+        self.register_buffer("bases", eye.expand(*shape, dim, dim).clone())
+        self.register_buffer("points", torch.zeros(*shape[:2], 1, dtype=torch.float32))
+        self.weights[..., :1] = 1
+
+    def observe(self, points: Tensor, sizes: Tensor) -> None:
+        """Fit a mixture to the points of every condition of every network."""
+        most = self.architecture.options.components
+        for g, seed in enumerate(self.seeds):
+            for c in range(sizes.shape[1]):
+                some = points[g, c, : int(sizes[g, c])].double().cpu()
+                self.put(g, c, fit_mixture(some, seed, most, "a condition"))
+
+    def put(self, g: int, c: int, fit: Fit) -> None:
+        """Hold a mixture."""
+        values, bases = torch.linalg.eigh(fit.covariances)
+        for name, part in (("weights", fit.weights), ("means", fit.means), ("variances", values), ("bases", bases)):
+            held = getattr(self, name)[g, c]
+            held[: fit.count] = part.to(held)
+        self.weights[g, c, fit.count :] = 0
+        self.points[g, c] = fit.points
+
+    def embed(self, t: Tensor) -> At:
+        """Return t, sigma, and the centres and variances of the noised components, `(..., M, d)`."""
+        schedule, used = self.architecture.schedule, max(1, int((self.weights > 0).any(0).any(0).sum()))
+        alpha, sigma = schedule.alpha(t)[..., None], schedule.sigma(t)[..., None]
+        means, variances = (part[:, :, None, :used] for part in (self.means, self.variances))
+        return t, sigma[..., 0], alpha * means, alpha**2 * variances + sigma**2
+
+    def predict(self, x: Tensor, at: At) -> Tensor:
+        """Return the noise of the mixture, -sigma times its score, like x `(G, C, b, d)`."""
+        return self.noised(x, at)[0]
+
+    def noised(self, x: Tensor, at: At) -> tuple[Tensor, Tensor]:
+        """Return the noise of the mixture, and its log-density `(G, C, b, 1)`."""
+        sigma, centres, variances = at[1:4]
+        used = centres.shape[-2]
+        bases, log_weights = self.bases[:, :, :used], self.weights[:, :, None, :used].log()
+        turned = torch.einsum("gcbmd,gcmde->gcbme", x[..., None, :] - centres, bases)
+        pulled = turned / variances
+        joint = log_weights - 0.5 * (turned * pulled + variances.log() + _LOG_2PI).sum(-1)
+        shares = torch.softmax(joint, -1)
+        back = torch.einsum("gcbme,gcmde->gcbd", shares[..., None] * pulled, bases)
+        return sigma * back, torch.logsumexp(joint, -1, keepdim=True)
+
+    @classmethod
+    def numbers(cls, architecture: Architecture) -> tuple[int, int]:
+        """Return how many numbers the mixtures have, and activations a row of a batch."""
+        count, dim = architecture.options.components, architecture.dim
+        return architecture.conditions * count * (1 + 2 * dim + dim * dim), 4 * count * dim
