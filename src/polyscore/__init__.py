@@ -15,7 +15,7 @@ _HOMES = {
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "pipelines": ["from_diffusers"],
-    "samplers": ["Denoise", "FeynmanKac", "Run"],
+    "samplers": ["AnnealedLangevin", "Denoise", "FeynmanKac", "Run"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from polyscore.models.ensemble import Ensemble as Ensemble
     from polyscore.models.learned import Learned as Learned
     from polyscore.pipelines import from_diffusers as from_diffusers
+    from polyscore.samplers import AnnealedLangevin as AnnealedLangevin
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
     from polyscore.samplers import Run as Run

@@ -6,6 +6,7 @@ from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS, TimeGrid
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
+from polyscore.samplers.langevin import MALA, ULA, AnnealedLangevin
 from polyscore.samplers.moves import MOVES, Move, Steps
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
@@ -16,10 +17,13 @@ __all__ = [
     "GRIDS",
     "INTEGRATORS",
     "KERNELS",
+    "MALA",
     "MOVES",
     "QUADRATURES",
     "SAMPLERS",
     "STARTS",
+    "ULA",
+    "AnnealedLangevin",
     "Denoise",
     "Draw",
     "FeynmanKac",
