@@ -15,7 +15,7 @@ _HOMES = {
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "pipelines": ["from_diffusers"],
-    "samplers": ["AnnealedLangevin", "Denoise", "FeynmanKac", "Run"],
+    "samplers": ["AnnealedLangevin", "Denoise", "FeynmanKac", "Run", "SuperDiffAnd", "SuperDiffOr"],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
     from polyscore.samplers import Run as Run
+    from polyscore.samplers import SuperDiffAnd as SuperDiffAnd
+    from polyscore.samplers import SuperDiffOr as SuperDiffOr
     from polyscore.schedules import DDPM as DDPM
     from polyscore.schedules import VP as VP
     from polyscore.schedules import Cosine as Cosine

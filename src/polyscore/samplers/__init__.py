@@ -12,6 +12,7 @@ from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Draw, Sampler
 from polyscore.samplers.starts import STARTS, Start
+from polyscore.samplers.superdiff import SuperDiffAnd, SuperDiffOr
 
 __all__ = [
     "GRIDS",
@@ -33,6 +34,8 @@ __all__ = [
     "Sampler",
     "Start",
     "Steps",
+    "SuperDiffAnd",
+    "SuperDiffOr",
     "TimeGrid",
     "build_sampler",
     "describe",

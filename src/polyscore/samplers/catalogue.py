@@ -20,6 +20,7 @@ from polyscore.samplers.parts import found, make, written
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.starts import STARTS
+from polyscore.samplers.superdiff import SuperDiffAnd, SuperDiffOr
 from polyscore.smc import SCHEMES
 
 # An entry is a sampler's class, or a function that returns one; its parameters are the keys that a mapping may have.
@@ -30,6 +31,8 @@ SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
         "feynman-kac": FeynmanKac,
         "published": FeynmanKac.published,
         "annealed-langevin": AnnealedLangevin,
+        "superdiff-or": SuperDiffOr,
+        "superdiff-and": SuperDiffAnd,
     },
     hint="Register one of your own: polyscore.samplers.SAMPLERS.register(name).",
 )

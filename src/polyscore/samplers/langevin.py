@@ -13,7 +13,7 @@ has no density, log pi(y) - log pi(x) is the integral of <S, y - x> along the li
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from polyscore.samplers.kernels import KERNELS, Kernel
-from polyscore.samplers.parts import by_value, several
 from polyscore.samplers.plan import Plan
-from polyscore.samplers.sampler import Sampler, fixed
+from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.step import State, evaluate, plus
 from polyscore.schema import Checked, choice, count, flag, number, optional, setting
 
@@ -188,7 +187,7 @@ class AnnealedLangevin(Sampler):
     repeats: int = setting(5, _REPEATS)
     adjusted: bool = setting(True, flag())
     size: float | None = setting(None, optional(_SIZE))
-    kernels: tuple[Kernel, ...] = fixed((), several(by_value(KERNELS, Kernel)))
+    kernels: tuple[Kernel, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
