@@ -15,7 +15,15 @@ _HOMES = {
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "pipelines": ["from_diffusers"],
-    "samplers": ["AnnealedLangevin", "Denoise", "FeynmanKac", "Run", "SuperDiffAnd", "SuperDiffOr"],
+    "samplers": [
+        "AnnealedLangevin",
+        "Denoise",
+        "FeynmanKac",
+        "PrecisionWeighted",
+        "Run",
+        "SuperDiffAnd",
+        "SuperDiffOr",
+    ],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from polyscore.samplers import AnnealedLangevin as AnnealedLangevin
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
+    from polyscore.samplers import PrecisionWeighted as PrecisionWeighted
     from polyscore.samplers import Run as Run
     from polyscore.samplers import SuperDiffAnd as SuperDiffAnd
     from polyscore.samplers import SuperDiffOr as SuperDiffOr

@@ -8,6 +8,7 @@ from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
 from polyscore.samplers.langevin import MALA, ULA, AnnealedLangevin
 from polyscore.samplers.moves import MOVES, Move, Steps
+from polyscore.samplers.precision import PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Draw, Sampler
@@ -30,6 +31,7 @@ __all__ = [
     "FeynmanKac",
     "Kernel",
     "Move",
+    "PrecisionWeighted",
     "Run",
     "Sampler",
     "Start",

@@ -17,6 +17,7 @@ from polyscore.samplers.kernels import KERNELS
 from polyscore.samplers.langevin import AnnealedLangevin
 from polyscore.samplers.moves import MOVES
 from polyscore.samplers.parts import found, make, written
+from polyscore.samplers.precision import PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.starts import STARTS
@@ -31,6 +32,7 @@ SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
         "feynman-kac": FeynmanKac,
         "published": FeynmanKac.published,
         "annealed-langevin": AnnealedLangevin,
+        "precision-weighted": PrecisionWeighted,
         "superdiff-or": SuperDiffOr,
         "superdiff-and": SuperDiffAnd,
     },

@@ -29,27 +29,12 @@ from polyscore.fields import Field
 from polyscore.fields.each import EachField, ask_each
 from polyscore.notices import warn
 from polyscore.samplers import step
-from polyscore.samplers.grids import TimeGrid
 from polyscore.samplers.kernels import Kernel
-from polyscore.samplers.moves import Balanced, Integrator, Move, Steps
+from polyscore.samplers.moves import AsOne, Move
 from polyscore.samplers.plan import Coefficients, Plan
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.step import State, plus
-from polyscore.schedules import Schedule
 from polyscore.schema import flag, number, setting
-
-
-@dataclass(frozen=True)
-class AsOne(Balanced):
-    """The move of a single condition, W = 1, whatever the exponents say."""
-
-    def steps(self, schedule: Schedule, grid: TimeGrid, total: float, churn: float, integrator: Integrator) -> Steps:
-        """Return the integrator's steps at W = 1."""
-        return integrator(schedule, grid, 1.0, churn, self)
-
-    def start_variance(self, total: float) -> float:
-        """1, that of noise."""
-        return 1.0
 
 
 @dataclass(frozen=True)
