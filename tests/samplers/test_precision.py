@@ -133,6 +133,7 @@ def test_schedules_that_end_in_pure_noise(schedule):
     within_standard_errors((white[:, :, None] * white[:, None]).flatten(1), torch.eye(2).flatten(), 4.5, slack=0.02)
 
 
+@pytest.mark.slow
 def test_mixtures_are_nearer_than_by_added_scores():
     """Sliced W2 to exact draws of a composition of mixtures: 0.05 was measured, and 0.31 by adding scores."""
     q = compose(own_mixtures(2), a=1, b=1, base=-1)

@@ -58,7 +58,7 @@ class PrecisionField(EachField):
         eye = torch.eye(x.shape[-1], dtype=torch.float64, device=x.device)
         spread = eye + self.sigma[i] ** 2 * self.jacobians(x, i)
         kept, _ = at_least(0.5 * (spread + spread.mT), _LEAST if self.exact else _LEAST_BY_DIFFERENCES)
-        return torch.linalg.inv(kept)
+        return torch.linalg.inv_ex(kept).inverse
 
     def jacobians(self, x: Tensor, i: int) -> Tensor:
         """Return the gradients of the scores, `(A, *x.shape, d)`, float64."""
@@ -88,7 +88,8 @@ class PrecisionField(EachField):
         total = torch.einsum("a,a...de->...de", exponents, precisions) + (1 - self.q.total) * eye
         total, projected = at_least(total, self.least[i])
         self._say(projected, i)
-        return torch.linalg.solve(total, torch.einsum("a,a...de,a...e->...d", exponents, precisions, scores))
+        pulls = torch.einsum("a,a...de,a...e->...d", exponents, precisions, scores)
+        return torch.linalg.solve_ex(total, pulls).result
 
     def _say(self, projected: Tensor, i: int) -> None:
         """Warn of the first projection."""
@@ -103,9 +104,12 @@ class PrecisionField(EachField):
 
 
 def at_least(matrices: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Return symmetric matrices with eigenvalues of at least `floor`, and which of them had others."""
+    """Return symmetric matrices with eigenvalues of at least `floor`, and which of them had others.
+
+    What is not finite stays so, for the sampler's alarm.
+    """
     eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    low = torch.linalg.cholesky_ex(matrices - floor * eye).info != 0
+    low = (torch.linalg.cholesky_ex(matrices - floor * eye).info != 0) & matrices.isfinite().all(-1).all(-1)
     if bool(low.any()):
         values, basis = torch.linalg.eigh(matrices[low])
         matrices = matrices.clone()

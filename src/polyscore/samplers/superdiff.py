@@ -36,6 +36,8 @@ from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.step import State, plus
 from polyscore.schema import flag, number, setting
 
+_ROUNDING = 1e-10  # of a matrix's trace
+
 
 @dataclass(frozen=True)
 class Tracked(State):
@@ -174,8 +176,11 @@ class SuperDiffAnd(SuperDiff):
     def _solve(self, plan: Plan, away: Tensor, now: Coefficients, wanted: Tensor) -> Tensor:
         """Return y with (<d_a, d_b> + floor / size^2) y = wanted, `(N, K, A)`."""
         size = (now.alpha * plan.extent.size) ** 2 + now.sigma**2
-        least = self.floor / size * torch.eye(away.shape[2], device=away.device, dtype=away.dtype)
-        return torch.linalg.solve(away @ away.mT + least, wanted)
+        matrix = away.double() @ away.double().mT
+        # The d_a sum to 0: besides the floor, one against rounding keeps the matrix from being singular.
+        least = self.floor / size + _ROUNDING * matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+        matrix = matrix + torch.diag_embed(least[..., None].expand(*least.shape, away.shape[2]))
+        return torch.linalg.solve_ex(matrix, wanted.double()).result.to(wanted)
 
 
 def _apart(scores: Tensor) -> tuple[Tensor, Tensor]:
