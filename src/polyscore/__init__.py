@@ -15,7 +15,16 @@ _HOMES = {
     "models.learned": ["Learned"],
     "metrics": ["mmd2", "sliced_wasserstein"],
     "pipelines": ["from_diffusers"],
-    "samplers": ["Controlled", "Denoise", "FeynmanKac", "Run"],
+    "samplers": [
+        "AnnealedLangevin",
+        "Controlled",
+        "Denoise",
+        "FeynmanKac",
+        "PrecisionWeighted",
+        "Run",
+        "SuperDiffAnd",
+        "SuperDiffOr",
+    ],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
     "training": ["Recipe", "fit", "fit_many"],
@@ -44,10 +53,14 @@ if TYPE_CHECKING:
     from polyscore.models.ensemble import Ensemble as Ensemble
     from polyscore.models.learned import Learned as Learned
     from polyscore.pipelines import from_diffusers as from_diffusers
+    from polyscore.samplers import AnnealedLangevin as AnnealedLangevin
     from polyscore.samplers import Controlled as Controlled
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
+    from polyscore.samplers import PrecisionWeighted as PrecisionWeighted
     from polyscore.samplers import Run as Run
+    from polyscore.samplers import SuperDiffAnd as SuperDiffAnd
+    from polyscore.samplers import SuperDiffOr as SuperDiffOr
     from polyscore.schedules import DDPM as DDPM
     from polyscore.schedules import VP as VP
     from polyscore.schedules import Cosine as Cosine

@@ -45,7 +45,7 @@ class Langevin(samplers.Kernel):
         return state
 
 
-@samplers.SAMPLERS.register("annealed-langevin")
+@samplers.SAMPLERS.register("own-langevin")
 @dataclass(frozen=True, repr=False)
 class AnnealedLangevin(samplers.Sampler):
     steps: int = 80
@@ -113,11 +113,11 @@ def test_names_stand_for_it_in_files():
     for sampler in (AnnealedLangevin(), SHORT, ps.FeynmanKac(8, 20, move="stay", kernels=[Langevin(3)])):
         text = json.dumps(describe(sampler))
         assert build_sampler(json.loads(text)) == sampler
-    assert build_sampler("annealed-langevin") == AnnealedLangevin()
-    kind = {"kind": "annealed-langevin", "steps": 8, "kernels": [{"kind": "langevin", "normals": 3}]}
+    assert build_sampler("own-langevin") == AnnealedLangevin()
+    kind = {"kind": "own-langevin", "steps": 8, "kernels": [{"kind": "langevin", "normals": 3}]}
     same(build_sampler(kind).sample(GAUSSIANS, 20, seed=4), SHORT.sample(GAUSSIANS, 20, seed=4))
-    with pytest.raises(ArgumentError, match="Did you mean 'annealed-langevin'"):
-        build_sampler("anealed-langevin")
+    with pytest.raises(ArgumentError, match="Did you mean 'own-langevin'"):
+        build_sampler("on-langevin")
     with pytest.raises(ArgumentError, match=r"kernel must be one of .*langevin.*Did you mean 'langevin'"):
         AnnealedLangevin(kernels=["langevn"])
     with pytest.raises(ArgumentError, match="Did you mean 'normals'"):

@@ -35,6 +35,9 @@ SAMPLERS = {
     "fk frozen": ps.FeynmanKac(particles=6, steps=20, integrator="frozen", start="noise"),
     "fk unbalanced": ps.FeynmanKac(particles=6, steps=20, move=Unbalanced()),
     "fk published": ps.FeynmanKac.published(particles=6, steps=20),
+    "fk mala": ps.FeynmanKac(particles=6, steps=20, kernels=("mala",)),
+    "annealed": ps.AnnealedLangevin(steps=20, repeats=2),
+    "annealed unadjusted": ps.AnnealedLangevin(steps=20, repeats=2, adjusted=False),
 }
 QS = compositions()
 every = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
@@ -75,7 +78,7 @@ def test_shapes_and_kinds(sampler, name):
     assert bool((run.ess <= k + 1e-3).all())
     assert bool(((run.ancestors >= 0) & (run.ancestors < k)).all())
     assert bool(((run.unique_ancestors >= 1) & (run.unique_ancestors <= k)).all())
-    if isinstance(sampler, ps.Denoise):
+    if not sampler.weighted:
         assert bool(run.log_evidence.isnan().all())
         assert not run.log_weights.any()
     else:

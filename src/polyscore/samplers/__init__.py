@@ -7,30 +7,39 @@ from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS, TimeGrid
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
+from polyscore.samplers.langevin import MALA, ULA, AnnealedLangevin
 from polyscore.samplers.moves import MOVES, Move, Steps
+from polyscore.samplers.precision import PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Draw, Sampler
 from polyscore.samplers.starts import STARTS, Start
+from polyscore.samplers.superdiff import SuperDiffAnd, SuperDiffOr
 
 __all__ = [
     "GRIDS",
     "INTEGRATORS",
     "KERNELS",
+    "MALA",
     "MOVES",
     "QUADRATURES",
     "SAMPLERS",
     "STARTS",
+    "ULA",
+    "AnnealedLangevin",
     "Controlled",
     "Denoise",
     "Draw",
     "FeynmanKac",
     "Kernel",
     "Move",
+    "PrecisionWeighted",
     "Run",
     "Sampler",
     "Start",
     "Steps",
+    "SuperDiffAnd",
+    "SuperDiffOr",
     "TimeGrid",
     "build_sampler",
     "describe",

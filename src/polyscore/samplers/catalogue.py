@@ -15,17 +15,29 @@ from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS
+from polyscore.samplers.langevin import AnnealedLangevin
 from polyscore.samplers.moves import MOVES
 from polyscore.samplers.parts import found, make, written
+from polyscore.samplers.precision import PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.starts import STARTS
+from polyscore.samplers.superdiff import SuperDiffAnd, SuperDiffOr
 from polyscore.smc import SCHEMES
 
 # An entry is a sampler's class, or a function that returns one; its parameters are the keys that a mapping may have.
 SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
     "a sampler's kind",
-    {"denoise": Denoise, "feynman-kac": FeynmanKac, "published": FeynmanKac.published, "controlled": Controlled},
+    {
+        "denoise": Denoise,
+        "feynman-kac": FeynmanKac,
+        "published": FeynmanKac.published,
+        "controlled": Controlled,
+        "annealed-langevin": AnnealedLangevin,
+        "precision-weighted": PrecisionWeighted,
+        "superdiff-or": SuperDiffOr,
+        "superdiff-and": SuperDiffAnd,
+    },
     hint="Register one of your own: polyscore.samplers.SAMPLERS.register(name).",
 )
 _PARTS = (MOVES, GRIDS, INTEGRATORS, QUADRATURES, STARTS, SCHEMES, KERNELS)

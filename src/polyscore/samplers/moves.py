@@ -87,6 +87,19 @@ class Balanced(Move):
 
 
 @dataclass(frozen=True)
+class AsOne(Balanced):
+    """The move of a single condition, W = 1, whatever the exponents say: for scores that belong to one density."""
+
+    def start_variance(self, total: float) -> float:
+        """1, that of noise."""
+        return 1.0
+
+    def steps(self, schedule: Schedule, grid: TimeGrid, total: float, churn: float, integrator: Integrator) -> Steps:
+        """Return the integrator's table at W = 1."""
+        return integrator(schedule, grid, 1.0, churn, self)
+
+
+@dataclass(frozen=True)
 class Unbalanced(Move):
     """b = -u + (eta^2 + nu^2) S / 2, with g = (W - 1) div u + (eta^2 / 2) excess."""
 

@@ -3,7 +3,8 @@
 The path there is prod_a P_{a,t}^{w_a}. `matched` takes each closed-form factor as the Gaussian of its own mean and
 covariance after noising, N(alpha m, alpha^2 C + sigma^2 I), and multiplies them: exact for Gaussians at any alpha(1).
 Where a mixture's signal is left, draws of it are weighed by the path itself (`pooled`). Learned factors count as noise.
-`noise` is N(0, sigma^2 I / W), as if no signal were left at all, or what else the move says for it.
+`noise` is N(0, sigma^2 I / W), as if no signal were left at all, or what else the move says for it. `noised` is for
+samplers that follow the noised composition instead.
 A start is a function (composition, move, first time, seed) -> `Start`.
 """
 
@@ -21,6 +22,7 @@ from polyscore.algebra import Composition
 from polyscore.registry import Registry
 from polyscore.rng import generator
 from polyscore.samplers.moves import Move
+from polyscore.schedules import T_MIN
 
 # Draws in a pool, the effective ones it must have, how much wider half of them are; and the deviation of log-weights
 # below which a path counts as Gaussian.
@@ -97,6 +99,22 @@ def gaussian_product(q: Composition, move: Move, time: Tensor) -> Start:
     return Start(mean, root, log_mass, informed=True, exact=exact)
 
 
+def noised(q: Composition, move: Move, time: Tensor, seed: int = 0) -> Start:
+    """Return the composition of the factors' Gaussians, noised: another law than the product of the noised ones.
+
+    N(alpha m, alpha^2 C + sigma^2 I), with N(m, C) the product at t = 0; noise alone where that is improper or unknown.
+    """
+    clean = gaussian_product(q, move, torch.full_like(time, T_MIN))
+    if not clean.informed or any(pair is None for pair in q.moments):
+        return pure_noise(q, move, time)
+    alpha, sigma = q.schedule.alpha(time).item(), q.schedule.sigma(time).item()
+    root = torch.as_tensor(clean.root)
+    cov = root**2 if root.ndim == 1 else root.mT @ root
+    _, precision = _noised(torch.as_tensor(clean.mean), cov, alpha, sigma, full=root.ndim == 2)
+    wide = precision.rsqrt() if root.ndim == 1 else torch.linalg.cholesky(torch.linalg.inv(precision)).T
+    return Start(alpha * clean.mean, wide, 0.0, informed=True, exact=clean.exact)
+
+
 def pooled(q: Composition, start: Start, time: Tensor, seed: int) -> Start:
     """Return a start from the path itself, where what is left of a mixture's signal makes it no Gaussian.
 
@@ -130,7 +148,7 @@ def _log_path(q: Composition, x: Tensor, time: Tensor) -> Tensor:
 
 
 STARTS: Registry[Callable[[Composition, Move, Tensor, int], Start]] = Registry(
-    "start", {"matched": matched, "noise": pure_noise}
+    "start", {"matched": matched, "noise": pure_noise, "noised": noised}
 )
 
 
