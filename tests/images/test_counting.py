@@ -117,6 +117,22 @@ def test_the_p_value_is_uniform_under_the_target_and_small_off_it():
     assert off.intervals["couch+painting"][0] > 0.25 and off.raw["couch"] == 56 / 256
 
 
+@pytest.mark.parametrize("target", [(0.0004, 0.0198, 0.0198, 0.96), (0.0002, 0.4955, 0.4955, 0.0088)], ids=str)
+def test_a_classifier_known_from_a_hundred_images_a_class_makes_no_false_alarms(target):
+    """A perfect sampler, whose confusion is measured anew for each of 200 tallies: 5 % may be below 0.05, 10.5 % once
+    in a thousand such tests. The distance of a perfect sampler is its floor to 15 %, four standard errors."""
+    true = np.array([[0.970, 0.010, 0.005, 0.005, 0.01], [0.015, 0.965, 0.002, 0.008, 0.01],
+                     [0.010, 0.002, 0.968, 0.010, 0.01], [0.002, 0.020, 0.018, 0.950, 0.01]])  # fmt: skip
+    draw, masses = np.random.default_rng(7), dict(zip(CLASSES, target, strict=True))
+    tallies = []
+    for k in range(200):
+        confusion = tuple(tuple(draw.multinomial(100, row).tolist()) for row in true)
+        tallies.append(Tally(CLASSES, tuple(draw.multinomial(256, target @ true).tolist()), confusion, masses, seed=k))
+    assert np.mean([tally.p_value <= 0.05 for tally in tallies]) <= 0.105
+    floors = np.mean([tally.tv_floor for tally in tallies[:20]])
+    assert floors == pytest.approx(np.mean([tally.tv for tally in tallies]), rel=0.15)
+
+
 def test_g_is_twice_the_log_likelihood_ratio():
     counts, q = np.array([10.0, 0.0, 22.0]), np.array([0.3, 0.2, 0.5])
     by_hand = 2 * (10 * np.log(10 / (32 * 0.3)) + 22 * np.log(22 / 16))

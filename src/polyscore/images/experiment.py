@@ -25,7 +25,7 @@ from polyscore.schema import setting as checked
 
 PRECISIONS = ("auto", "fp16", "bf16", "tf32", "float32")
 SAMPLER, METRICS = "ancestral", ("tv", "frechet", "kernel")
-VERSION = 1  # raise it when a change of the code changes results: old records are then no longer found
+VERSION = 2  # raise it when a change of the code changes results: old records are then no longer found
 _name = Domain("be of letters, digits, _ . and -, at most 100 characters long", is_name)
 _suffix = Domain("be empty or a name", lambda value: value == "" or is_name(value))
 
