@@ -48,8 +48,7 @@ class ImageExperiment(Checked):
         conditions_alone: also sample every condition by itself.
         swarms, steps: images of a cell, and sampling steps.
         reference: real rooms that images are compared with.
-        precision: of sampling; "auto" is TF32 on a GPU. Weights are differences of scores, in which half precision
-            is noise.
+        precision: of sampling; "auto" is fp16 on a GPU, float32 on a CPU.
         lessons: how the classifier is trained.
         run: its seed decides weights, batches and noise.
     """
