@@ -97,6 +97,23 @@ def test_the_ode_of_a_prompt_is_its_pipelines(build):
 
 @quiet
 @torch.no_grad()
+@pytest.mark.parametrize("build", [stable_diffusion, stable_diffusion_xl])
+def test_guidance_is_a_composition_with_the_empty_prompt(build):
+    """score(c) + (g - 1) (score(c) - score("")) as pipelines do it; those of two encoders take zeros for no prompt."""
+    pipeline, steps, g = build(), 5, 3.0
+    pipeline.set_progress_bar_config(disable=True)
+    p = ps.from_diffusers(pipeline)
+    q = p["a couch"] ** g / p[""] ** (g - 1)
+    run = ps.Denoise(steps, churn=0, **ANCESTRAL).sample(q, 2, seed=3)
+    own = pipeline(
+        ["a couch"] * 2, height=16, width=16, num_inference_steps=steps, guidance_scale=g, output_type="latent",
+        latents=first_noise(q, steps),
+    ).images  # fmt: skip
+    close(run.samples, own)
+
+
+@quiet
+@torch.no_grad()
 @pytest.mark.parametrize("guidance", [True, False])
 @pytest.mark.parametrize("shifting", [{}, {"use_dynamic_shifting": True}], ids=["plain", "shifted"])
 def test_the_ode_of_a_flow_transformer_is_its_pipelines(guidance, shifting):
