@@ -174,6 +174,19 @@ def test_models_without_their_pipeline_are_told_embeddings():
     assert torch.equal(named["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("label", [torch.tensor(3), torch.tensor([3])], ids=["a number", "of one row"])
+def test_embeddings_may_come_with_a_class(label):
+    model, scheduler, x = stable_diffusion().unet, ddpm(), points(2, 4, 8, 8)
+    with torch.random.fork_rng():
+        model.class_embedding = torch.nn.Embedding(5, model.time_embedding.linear_2.out_features)
+    told = {"encoder_hidden_states": points(6, 8, seed=2), "class_labels": label}
+    p = ps.from_diffusers(model, scheduler=scheduler, conditions={"a": told})
+    hidden = told["encoder_hidden_states"].expand(2, -1, -1)
+    noise = model(x, 399, encoder_hidden_states=hidden, class_labels=torch.tensor([3, 3])).sample
+    close(p["a"].score(x, 0.4), -noise / (1 - scheduler.alphas_cumprod[399]) ** 0.5)
+
+
 # --- how it is asked: memory, precision, folders
 
 
