@@ -150,6 +150,20 @@ def test_a_model_that_takes_no_condition_is_named():
         p["a"].score(torch.zeros(3, 2), 0.5)
 
 
+def test_an_embedding_that_is_learned_is_told_as_it_is_now():
+    """Changed in place, as an optimiser does, and with its gradient, though a run without gradients came before."""
+    net, told = Net(width=8), normal(4, seed=3).requires_grad_()
+    p, x = together(net, [told]), normal(5, 2)
+    for _ in range(2):
+        with torch.no_grad():
+            expected = apart(net, [told])["c0"].score(x, 0.4)
+            torch.testing.assert_close(p["c0"].score(x, 0.4), expected)
+        (gradient,) = torch.autograd.grad(p["c0"].score(x, 0.4).square().sum(), told)
+        assert gradient.norm() > 0
+        with torch.no_grad():
+            told.sub_(gradient)
+
+
 # ---- Precision -----------------------------------------------------------------------------------------------------
 
 

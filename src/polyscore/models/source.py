@@ -17,6 +17,9 @@ from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 # Rows that a CPU takes through all layers before the next: more do not stay in its cache, and take fresh pages.
 _ROWS_ON_CPU = 4096
 
+# Batches of conditions that are held on a device: those of a run, not all states of an embedding that is trained.
+_MOST_KEPT = 64
+
 
 class Source(Group):
     """A model and how its answers become scores; conditions are what it is told as its third argument.
@@ -90,6 +93,8 @@ class Source(Group):
     def _on(self, device: torch.device, name: Any, values: Tensor | Sequence[Any]) -> Tensor:
         """Values on a device, brought there once."""
         if (device, name) not in self._there:
+            if len(self._there) >= _MOST_KEPT:
+                self._there.clear()
             whole = values if isinstance(values, Tensor) else torch.stack([torch.as_tensor(one) for one in values])
             self._there[device, name] = values, whole.to(device)
         return self._there[device, name][1]
@@ -101,7 +106,11 @@ def _times(count: int, part: Tensor) -> Tensor:
 
 
 def _key(condition: Any) -> Any:
-    return id(condition) if isinstance(condition, Tensor) else condition
+    """What a condition is known by: a tensor that is changed in place, or learned, is another one."""
+    if not isinstance(condition, Tensor):
+        return condition
+    version = None if condition.is_inference() else condition._version
+    return id(condition), version, condition.requires_grad and torch.is_grad_enabled()
 
 
 def _passed(parts: Sequence[Tensor]) -> str:
