@@ -180,8 +180,9 @@ def test_half_precision_is_inside_and_float32_outside():
         assert got.dtype == torch.float32 and net.types == {inside}, precision  # a CPU has neither fp16 nor TF32
         assert torch.equal(got, exact) == (inside == torch.float32)
         assert (got - exact).norm() < 2e-2 * exact.norm()
-    run = ps.Denoise(steps=4).sample(p.to(precision="bf16") and q, 5, seed=0)
-    assert run.arithmetic == "model in bf16" and run.samples.dtype == torch.float32
+    for precision, said in (("bf16", "bf16"), ("fp16", "float32"), ("tf32", "float32")):
+        run = ps.Denoise(steps=4).sample(p.to(precision=precision) and q, 5, seed=0)
+        assert run.arithmetic == f"model in {said}" and run.samples.dtype == torch.float32
     assert torch.equal((p.to(precision="float32") and q).score(x, 0.5), exact)
 
 
