@@ -150,6 +150,14 @@ def test_a_model_that_takes_no_condition_is_named():
         p["a"].score(torch.zeros(3, 2), 0.5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "most"), [(16, 4096), (256, 1024), (512, 1024)])
+def test_a_cpu_takes_as_many_rows_as_stay_in_its_cache(width, most):
+    net = Net(classes=3, width=width)
+    ps.base_composition(together(net, range(3)), base="c2").score(normal(3000, 2), 0.5)
+    assert sum(net.rows) == 9000 and most / 2 < max(net.rows) <= most
+
+
 def test_an_embedding_that_is_learned_is_told_as_it_is_now():
     """Changed in place, as an optimiser does, and with its gradient, though a run without gradients came before."""
     net, told = Net(width=8), normal(4, seed=3).requires_grad_()
