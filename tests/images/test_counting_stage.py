@@ -19,7 +19,8 @@ from polyscore.images import composing, parcels, sheets
 from polyscore.images.classifier import Lessons
 from polyscore.images.experiment import ImageExperiment
 from polyscore.images.measuring import Yardstick
-from polyscore.images.real import Real, opened, shrunk
+from polyscore.images.pool import shrunk
+from polyscore.images.real import Real, opened
 from polyscore.images.stage import Learnt, Stage
 from polyscore.paper.images import specs
 from polyscore.paper.images.settings import setting

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -313,6 +314,29 @@ def test_an_export_becomes_a_family_with_the_right_scores(undisturbed):
         expected = -(alpha * v + sigma * x) / sigma
         torch.testing.assert_close(family[name].score(x, torch.tensor((step + 1) / 1000)), expected,
                                    rtol=1e-3, atol=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["conditional", "separate"])
+def test_one_condition_is_a_family_too(model, data, tmp_path):
+    """Its network is told no class."""
+    one = Mixtures(MIXTURES.classes, {"base": MIXTURES.conditions["base"]})
+    p = train(data, one, tmp_path, recipe=RECIPE, model=model, steps=2, device="cpu").load("cpu")
+    assert list(p) == ["base"] and p["base"].score(torch.zeros(1, 3, 8, 8), 0.5).shape == (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("change", [
+    lambda told: told["recipe"]["unet"].update(channels=[8, 24]),
+    lambda told: told["networks"]["network"].update(conditions=["base"]),
+    lambda told: told.pop("history"),
+], ids=["another network", "another condition", "no history"])  # fmt: skip
+def test_descriptions_that_do_not_fit_are_refused(change, undisturbed, tmp_path):
+    shutil.copytree(undisturbed.path / "export", tmp_path / "export")
+    file = tmp_path / "export" / "model.json"
+    told = json.loads(file.read_text())
+    change(told)
+    file.write_text(json.dumps(told))
+    with pytest.raises(FileError, match=r"model.json must describe"):
+        export.load(tmp_path, "cpu")
 
 
 def test_damaged_exports_are_refused(undisturbed, tmp_path, data):

@@ -97,6 +97,23 @@ def test_the_ode_of_a_prompt_is_its_pipelines(build):
 
 @quiet
 @torch.no_grad()
+@pytest.mark.parametrize("build", [stable_diffusion, stable_diffusion_xl])
+def test_guidance_is_a_composition_with_the_empty_prompt(build):
+    """score(c) + (g - 1) (score(c) - score("")) as pipelines do it; those of two encoders take zeros for no prompt."""
+    pipeline, steps, g = build(), 5, 3.0
+    pipeline.set_progress_bar_config(disable=True)
+    p = ps.from_diffusers(pipeline)
+    q = p["a couch"] ** g / p[""] ** (g - 1)
+    run = ps.Denoise(steps, churn=0, **ANCESTRAL).sample(q, 2, seed=3)
+    own = pipeline(
+        ["a couch"] * 2, height=16, width=16, num_inference_steps=steps, guidance_scale=g, output_type="latent",
+        latents=first_noise(q, steps),
+    ).images  # fmt: skip
+    close(run.samples, own)
+
+
+@quiet
+@torch.no_grad()
 @pytest.mark.parametrize("guidance", [True, False])
 @pytest.mark.parametrize("shifting", [{}, {"use_dynamic_shifting": True}], ids=["plain", "shifted"])
 def test_the_ode_of_a_flow_transformer_is_its_pipelines(guidance, shifting):
@@ -155,6 +172,19 @@ def test_models_without_their_pipeline_are_told_embeddings():
     close(p["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
     named = ps.from_diffusers(pipeline, conditions={"couch": "a couch"})
     assert torch.equal(named["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("label", [torch.tensor(3), torch.tensor([3])], ids=["a number", "of one row"])
+def test_embeddings_may_come_with_a_class(label):
+    model, scheduler, x = stable_diffusion().unet, ddpm(), points(2, 4, 8, 8)
+    with torch.random.fork_rng():
+        model.class_embedding = torch.nn.Embedding(5, model.time_embedding.linear_2.out_features)
+    told = {"encoder_hidden_states": points(6, 8, seed=2), "class_labels": label}
+    p = ps.from_diffusers(model, scheduler=scheduler, conditions={"a": told})
+    hidden = told["encoder_hidden_states"].expand(2, -1, -1)
+    noise = model(x, 399, encoder_hidden_states=hidden, class_labels=torch.tensor([3, 3])).sample
+    close(p["a"].score(x, 0.4), -noise / (1 - scheduler.alphas_cumprod[399]) ** 0.5)
 
 
 # --- how it is asked: memory, precision, folders

@@ -107,6 +107,9 @@ def test_models_that_are_none_of_these_are_refused():
     refused("model must be a U-Net", 7, scheduler=ddpm())
     refused("a denoiser must return as many channels as it takes, 3, or twice", unet(out=4), scheduler=ddpm())
     refused("mapping with at least one model", {}, scheduler=ddpm())
+    embedded = unet(3)
+    embedded.class_embedding = torch.nn.Identity()  # as class_embed_type="identity" makes it
+    refused("class_embed_type must be a table of classes .* got Identity", embedded, scheduler=ddpm())
     refused("the model of 'a' must have one condition; got 2 or more", {"a": unet(2)}, scheduler=ddpm())
     refused("conditions must be left out", {"a": unet()}, scheduler=ddpm(), conditions={"a": 1})
     refused("be None: the model knows no classes; got 1", unet(), scheduler=ddpm(), conditions={"a": 1})

@@ -150,6 +150,28 @@ def test_a_model_that_takes_no_condition_is_named():
         p["a"].score(torch.zeros(3, 2), 0.5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "most"), [(16, 4096), (256, 1024), (512, 1024)])
+def test_a_cpu_takes_as_many_rows_as_stay_in_its_cache(width, most):
+    net = Net(classes=3, width=width)
+    ps.base_composition(together(net, range(3)), base="c2").score(normal(3000, 2), 0.5)
+    assert sum(net.rows) == 9000 and most / 2 < max(net.rows) <= most
+
+
+def test_an_embedding_that_is_learned_is_told_as_it_is_now():
+    """Changed in place, as an optimiser does, and with its gradient, though a run without gradients came before."""
+    net, told = Net(width=8), normal(4, seed=3).requires_grad_()
+    p, x = together(net, [told]), normal(5, 2)
+    for _ in range(2):
+        with torch.no_grad():
+            expected = apart(net, [told])["c0"].score(x, 0.4)
+            torch.testing.assert_close(p["c0"].score(x, 0.4), expected)
+        (gradient,) = torch.autograd.grad(p["c0"].score(x, 0.4).square().sum(), told)
+        assert gradient.norm() > 0
+        with torch.no_grad():
+            told.sub_(gradient)
+
+
 # ---- Precision -----------------------------------------------------------------------------------------------------
 
 
@@ -166,8 +188,9 @@ def test_half_precision_is_inside_and_float32_outside():
         assert got.dtype == torch.float32 and net.types == {inside}, precision  # a CPU has neither fp16 nor TF32
         assert torch.equal(got, exact) == (inside == torch.float32)
         assert (got - exact).norm() < 2e-2 * exact.norm()
-    run = ps.Denoise(steps=4).sample(p.to(precision="bf16") and q, 5, seed=0)
-    assert run.arithmetic == "model in bf16" and run.samples.dtype == torch.float32
+    for precision, said in (("bf16", "bf16"), ("fp16", "float32"), ("tf32", "float32")):
+        run = ps.Denoise(steps=4).sample(p.to(precision=precision) and q, 5, seed=0)
+        assert run.arithmetic == f"model in {said}" and run.samples.dtype == torch.float32
     assert torch.equal((p.to(precision="float32") and q).score(x, 0.5), exact)
 
 

@@ -16,14 +16,15 @@ from polyscore.nn.fast import plane, spline
 # fp16 products, within 1e-3 of the noise, may move excesses by more.
 _TABLE_ERROR = 5e-3
 
-# A table that refines itself is read only below this.
-_REFINED_ERROR = 2e-3
+# A table that refines itself is read only below this, and below the other at particles of all regions alike.
+_REFINED_ERROR, _REMOTE_ERROR = 2e-3, 2e-2
 
 # Nodes along each coordinate of tables that refine themselves: each has twice the nodes of the one before.
 SIDES = (14, 20, 28, 40, 56, 80, 112, 160, 224)
 
-# Particles at which every table is compared with what it stands for: one in 16, within these bounds.
-_PROBES = (32, 128)
+# Particles at which every table is compared with what it stands for: one in 16, within these bounds. Up to half of
+# them come one from each of so many by so many regions: a clump of a few particles far away may hold all the weight.
+_PROBES, _REGIONS = (32, 128), 8
 
 # Multiplications and additions a particle from which a table is quicker than a model.
 _HEAVY = 1e5
@@ -138,10 +139,12 @@ class RefinedTable(Evaluator):
     def _table(self, x: Tensor, i: int, side: int) -> tuple[spline.Table, float]:
         """A table of one size and its error at some particles; nodes and particles go through the model together."""
         grid = spline.Grid.around(x, side)
-        some = probes(x, i)
-        values = self.below(torch.cat([grid.points(), some]), i)
-        table = grid.table(values[:, : side * side])
-        return table, worst_error(table(some), values[:, side * side :], partial(self.compose, i=i), some)
+        far, near = remote(x, grid, i), probes(x, i)
+        values = self.below(torch.cat([grid.points(), far, near]), i)
+        table, compose = grid.table(values[:, : side * side]), partial(self.compose, i=i)
+        exact = values[:, side * side :].split([len(far), len(near)], 1)
+        remote_error, error = (worst_error(table(at), e, compose, at) for at, e in zip((far, near), exact, strict=True))
+        return table, _larger(error, remote_error * _REFINED_ERROR / _REMOTE_ERROR)
 
     def _directly(self, x: Tensor, i: int, side: int) -> Tensor:
         """Ask the model itself, and try no table for a while."""
@@ -180,9 +183,25 @@ def _is_heavy(case: Case, below: Evaluator) -> bool:
 
 def probes(x: Tensor, i: int) -> Tensor:
     """Return some of the points, others at every step."""
-    count = _probed(len(x))
+    count = _probed(len(x)) // 2
     stride = max(1, len(x) // count)
     return x[(i * 61) % stride :: stride][:count]
+
+
+def remote(x: Tensor, grid: spline.Grid, i: int) -> Tensor:
+    """Return one point of every region that has any, those with the fewest first, others at every step."""
+    place = ((grid.nodes.positions(x) - 1) * (_REGIONS / (grid.side - 1))).long().clamp(0, _REGIONS - 1)
+    region, turn = place[:, 0] * _REGIONS + place[:, 1], i * 61
+    order = (torch.arange(len(x)) - turn) % len(x)
+    first = torch.full((_REGIONS**2,), len(x)).scatter_reduce(0, region, order, "amin")
+    counts = torch.bincount(region, minlength=_REGIONS**2)
+    fewest = counts.sort(stable=True).indices[counts.eq(0).sum() :][: _probed(len(x)) // 2]
+    return x[(first[fewest] + turn) % len(x)]
+
+
+def _larger(a: float, b: float) -> float:
+    """The larger error; what is no number is larger than any."""
+    return a if a > b or a != a else b
 
 
 def _probed(particles: int) -> int:

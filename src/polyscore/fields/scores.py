@@ -77,7 +77,7 @@ class Members:
         """What a run says of them."""
         if self.q.is_closed_form:
             return "closed form"
-        said = dict.fromkeys(group.arithmetic for group in self._told if group is not None)
+        said = dict.fromkeys(group.arithmetic(self.device) for group in self._told if group is not None)
         return " and ".join(said) or "model"
 
 

@@ -99,7 +99,8 @@ def _about(path: Path) -> dict[str, Any] | None:
         return None
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
-        good = told["format"] == FORMAT and told["version"] == VERSION and isinstance(told["networks"], dict)
+        good = told["format"] == FORMAT and told["version"] == VERSION
+        good = good and all(isinstance(told[name], dict) for name in ("networks", "history", "recipe"))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(f"{file} must describe an image model; it is damaged ({error!r:.80}). Use a copy.") from error
     if not good:
@@ -139,7 +140,12 @@ def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> n
     if _digest(weights) != told["digest"]:
         raise FileError(f"the shards of {name} in {folder} must be of one export; they are not. Use a copy.")
     model = build(recipe.unet, len(told["conditions"]))
-    model.load_state_dict({key: value.float() for key, value in weights.items()})
+    try:
+        model.load_state_dict({key: value.float() for key, value in weights.items()})
+    except RuntimeError as error:
+        raise FileError(
+            f"{folder / 'model.json'} must describe its shards; it does not fit them. Use a copy."
+        ) from error
     return model.eval().requires_grad_(False)
 
 
@@ -152,7 +158,7 @@ def load(path: Path | str, device: torch.device | str | None = None) -> Family:
     from polyscore.pipelines import from_diffusers
 
     found = networks(path, device)
-    if len(found) == 1:
-        ((names, model),) = found.items()
+    ((names, model),) = list(found.items())[:1]
+    if len(names) > 1:
         return from_diffusers(model, scheduler=scheduler(), conditions={name: k for k, name in enumerate(names)})
     return from_diffusers({names[0]: model for names, model in found.items()}, scheduler=scheduler())

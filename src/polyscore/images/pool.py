@@ -65,7 +65,7 @@ def read(dataset: Dataset, mixtures: Mixtures, recipe: Recipe) -> Pictures:
     size = recipe.unet.resolution
     _check_sizes(dataset.resolution, size)
     none = np.zeros((0, size, size, 3), np.uint8)
-    found = [_smaller(dataset.images(c), size) if u else none for c, u in zip(mixtures.classes, used, strict=True)]
+    found = [shrunk(dataset.images(c), size) if u else none for c, u in zip(mixtures.classes, used, strict=True)]
     digest = hashlib.sha256(repr((mixtures.classes, [len(part) for part in found])).encode())
     for part in found:
         digest.update(np.ascontiguousarray(part).data)
@@ -88,13 +88,15 @@ def _check_sizes(there: int, wanted: int) -> None:
             "Choose another preset, or make the pictures again.")  # fmt: skip
 
 
-def _smaller(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Means over whole squares of pixels (a box filter), rounded."""
-    n, factor = len(images), images.shape[1] // size
-    if factor == 1:
+def shrunk(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return images (n, H, H, 3) with `size` pixels a side, each the mean of a square (a box filter), rounded."""
+    n, side = images.shape[:2]
+    require(side % size == 0, "a resolution", "divide that of the rooms", f"{size} of {side}",
+            "Render rooms of that size.")  # fmt: skip
+    if side == size:
         return images
-    squares = images.reshape(n, size, factor, size, factor, 3).astype(np.float32)
-    return np.rint(squares.mean((2, 4))).astype(np.uint8)
+    squares = images.reshape(n, size, side // size, size, side // size, 3)
+    return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
 
 
 def _held(name: str, there: int, wanted: int) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import require
 from polyscore.experiments.protocol import digest
+from polyscore.images.pool import shrunk
 from polyscore.rooms import Dataset, unpack
 
 EVERY = 10  # one room in so many is held out
@@ -49,17 +49,6 @@ def _unpacked(shards: Path, cache: Path) -> Kept:
     if not place.exists():
         unpack(shards, place)
     return Kept(place)
-
-
-def shrunk(images: Images, resolution: int) -> Images:
-    """Return images (n, H, H, 3) with `resolution` pixels a side, each the mean of a square."""
-    n, side = images.shape[:2]
-    require(side % resolution == 0, "a resolution", "divide that of the rooms", f"{resolution} of {side}",
-            "Render rooms of that size.")  # fmt: skip
-    if side == resolution:
-        return images
-    squares = images.reshape(n, resolution, side // resolution, resolution, side // resolution, 3)
-    return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
 
 
 class Real:

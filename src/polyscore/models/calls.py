@@ -63,8 +63,10 @@ def _convolving(precision: str, device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before
 
 
-def described(precision: str, compiled: bool) -> str:
-    """Return what a run says of a model: "model", "model in bf16", "compiled model in tf32"."""
+def described(precision: str, compiled: bool, device: torch.device) -> str:
+    """Return what a run says of a model: "model", "model in bf16", "compiled model in tf32"; a CPU has but float32."""
+    if device.type == "cpu" and precision in ("fp16", "tf32"):
+        precision = "float32"
     inside = "" if precision in ("auto", "table") else f" in {precision}"
     return f"{'compiled ' if compiled else ''}model{inside}"
 

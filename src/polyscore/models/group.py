@@ -83,10 +83,9 @@ class Group(ABC):
             scores = self.scores(x, t, members)
         return scores.to(x.dtype) if isinstance(scores, Tensor) else scores
 
-    @property
-    def arithmetic(self) -> str:
-        """What a run says of it."""
-        return described(self.precision, self.compiled)
+    def arithmetic(self, device: torch.device) -> str:
+        """Return what a run there says of it."""
+        return described(self.precision, self.compiled, device)
 
     @property
     def _modules(self) -> list[nn.Module]:

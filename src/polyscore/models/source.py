@@ -14,8 +14,12 @@ from polyscore.models.calls import Compiled, channels_last
 from polyscore.models.group import Group
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
-# Rows that a CPU takes through all layers before the next: more do not stay in its cache, and take fresh pages.
-_ROWS_ON_CPU = 4096
+# Rows that a CPU takes through all layers before the next, and numbers of the widest layer: more do not stay in its
+# cache, and take fresh pages.
+_ROWS_ON_CPU, _NUMBERS_ON_CPU = (1024, 4096), 1 << 18
+
+# Batches of conditions that are held on a device: those of a run, not all states of an embedding that is trained.
+_MOST_KEPT = 64
 
 
 class Source(Group):
@@ -42,7 +46,16 @@ class Source(Group):
     @property
     def most_rows(self) -> int | None:  # type: ignore[override]
         """Rows that one call takes: on a CPU, as many as stay in its cache."""
-        return _ROWS_ON_CPU if self.device.type == "cpu" else None
+        if self.device.type != "cpu":
+            return None
+        least, most = _ROWS_ON_CPU
+        return min(most, max(least, _NUMBERS_ON_CPU // self._widest))
+
+    @property
+    def _widest(self) -> int:
+        """Outputs of the widest layer, as far as parameters tell."""
+        parameters = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        return max((len(p) for p in parameters if p.ndim >= 2), default=1)
 
     def set_compile(self, compile: bool) -> None:
         """Compile the model for the shapes that it is asked with, or go back to it as it is."""
@@ -90,6 +103,8 @@ class Source(Group):
     def _on(self, device: torch.device, name: Any, values: Tensor | Sequence[Any]) -> Tensor:
         """Values on a device, brought there once."""
         if (device, name) not in self._there:
+            if len(self._there) >= _MOST_KEPT:
+                self._there.clear()
             whole = values if isinstance(values, Tensor) else torch.stack([torch.as_tensor(one) for one in values])
             self._there[device, name] = values, whole.to(device)
         return self._there[device, name][1]
@@ -101,7 +116,11 @@ def _times(count: int, part: Tensor) -> Tensor:
 
 
 def _key(condition: Any) -> Any:
-    return id(condition) if isinstance(condition, Tensor) else condition
+    """What a condition is known by: a tensor that is changed in place, or learned, is another one."""
+    if not isinstance(condition, Tensor):
+        return condition
+    version = None if condition.is_inference() else condition._version
+    return id(condition), version, condition.requires_grad and torch.is_grad_enabled()
 
 
 def _passed(parts: Sequence[Tensor]) -> str:

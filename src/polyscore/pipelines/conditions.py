@@ -17,6 +17,10 @@ _EMBEDDED = {"FluxTransformer2DModel": ("encoder_hidden_states", "pooled_project
 def checked_conditions(model: nn.Module, conditions: Any) -> dict[str, Any]:
     """Return what the model knows every condition by; classes by their numbers where no names are given."""
     wanted = next((names for kind, names in _EMBEDDED.items() if is_a(model, kind)), ())
+    told = getattr(model, "class_embedding", None)
+    require(wanted or told is None or isinstance(told, nn.Embedding), "a U-Net's class_embed_type",
+            "be a table of classes (num_class_embeds), or none", type(told).__name__,
+            "Wrap the model in ps.Learned, with condition= for what it is told.")  # fmt: skip
     if conditions is None and not wanted:
         known = classes_of(model)
         return {"data": None} if known is None else {str(index): index for index in range(known)}
@@ -48,5 +52,5 @@ def _embedded(name: str, value: Any, wanted: tuple[str, ...]) -> dict[str, Tenso
             f"conditions[{name!r}] must hold tensors for {', '.join(wanted)}; got {shorten(value)}. "
             "Pass the pipeline, which makes them of prompts."
         )
-    full = {"encoder_hidden_states": 3}
+    full = {"encoder_hidden_states": 3, "class_labels": 1}
     return {key: part if part.ndim == full.get(key, 2) else part[None] for key, part in given.items()}

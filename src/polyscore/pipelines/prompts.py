@@ -31,6 +31,8 @@ def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
         embeds, _ = pipeline.encode_prompt(prompt, device, 1, False)
         return {"encoder_hidden_states": embeds}
     embeds, _, pooled, _ = pipeline.encode_prompt(prompt, None, device, 1, False)
+    if prompt == "" and pipeline.config.get("force_zeros_for_empty_prompt"):  # what it was told without a prompt
+        embeds, pooled = torch.zeros_like(embeds), torch.zeros_like(pooled)
     factor = pipeline.vae_scale_factor
     size = [event[-2] * factor, event[-1] * factor]
     return {"encoder_hidden_states": embeds, "text_embeds": pooled,

@@ -9,7 +9,7 @@ from typing import Any
 from polyscore.experiments.cells import COMPOSITION
 from polyscore.experiments.records import Record
 from polyscore.experiments.store import Store
-from polyscore.images.counting import NONE, wilson
+from polyscore.images.counting import NONE
 from polyscore.paper.images.settings import KINDS, OBJECTS
 
 _ORDER = [f"{kind}-{other}" for other in OBJECTS for kind in KINDS]
@@ -69,10 +69,8 @@ class Row:
         return self.results[f"share {name}"]
 
     def interval(self, name: str) -> tuple[float, float]:
-        """Return Wilson's interval of the verdicts for a class, moved to its corrected share."""
-        low, high = wilson(self.count(name), self.total)
-        shift = self.share(name) - self.count(name) / self.total
-        return max(0.0, low + shift), min(1.0, high + shift)
+        """Return the 95 % interval of the corrected share of a class."""
+        return self.results[f"low {name}"], self.results[f"high {name}"]
 
     def mass(self, name: str) -> float:
         """Return the exact mass of a class in what was sampled."""
