@@ -47,15 +47,20 @@ def packed(image: NDArray[np.uint8], quality: int | None) -> tuple[str, bytes]:
     return ".jpg", buffer.getvalue()
 
 
-def record(path: Path) -> dict[str, Any] | None:
-    """Return the record inside a PNG, or None where there is none, or no whole picture: a record comes first in it."""
+def record(path: Path, side: int | None = None) -> dict[str, Any] | None:
+    """Return the record inside a PNG, or None where there is none, or no whole picture: a record comes first in it.
+
+    Args:
+        side: pixels that it must have a side, in RGB; None for any.
+    """
     try:
         with open(path, "rb", opener=open_regular) as file, Image.open(file, formats=["PNG"]) as opened:
             found = json.loads(opened.info.get(_KEY, "null"))
+            good = side is None or (opened.size == (side, side) and opened.mode == "RGB")
             opened.verify()
     except _DAMAGED:
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and good else None
 
 
 def read(path: Path, resolution: int) -> NDArray[np.uint8]:
