@@ -142,6 +142,20 @@ def test_a_line_that_was_cut_is_mended_and_costs_no_other(dataset: Dataset, cut:
     assert [json.loads(text)["file"] for text in path.read_text().splitlines()][-1] == third.file
 
 
+@pytest.mark.parametrize("tail", [b"\0" * 300_000, b'{"class": "' + b"x" * 300_000, b"\0" * (1 << 16)])
+def test_a_long_tail_that_is_no_line_costs_no_label(dataset: Dataset, tail: bytes) -> None:
+    """A power cut may leave blocks of zeros behind the last line."""
+    Labels(dataset.path).add(Picture("couch", "000000.png"), True)
+    whole = (dataset.path / "labels.jsonl").read_bytes()
+    (dataset.path / "labels.jsonl").write_bytes(whole + tail)
+    Labels(dataset.path).add(Picture("couch", "000001.png"), False)
+    assert (dataset.path / "labels.jsonl").read_bytes().startswith(whole)
+    assert [(line["file"], line["accepted"]) for line in written(dataset)] == [
+        ("000000.png", True),
+        ("000001.png", False),
+    ]
+
+
 def test_a_line_cut_while_another_labels_is_mended_before_the_next(dataset: Dataset) -> None:
     labelling = Labelling(dataset)
     answer(labelling, True)

@@ -166,12 +166,23 @@ def _mend(handle: int) -> int:
     size = os.fstat(handle).st_size
     if not size or os.pread(handle, 1, size - 1) == b"\n":
         return size
-    start = max(0, size - (1 << 16))
-    before, end, last = os.pread(handle, size - start, start).rpartition(b"\n")
-    if _parsed(last) is not None:
+    start = _last_line(handle, size)
+    if _parsed(os.pread(handle, size - start, start)) is not None:
         return size + os.write(handle, b"\n")
-    os.ftruncate(handle, start + len(before) + len(end))
-    return start + len(before) + len(end)
+    os.ftruncate(handle, start)
+    return start
+
+
+def _last_line(handle: int, size: int) -> int:
+    """Where the last line of a file begins, however long it is."""
+    end = size
+    while end > 0:
+        start = max(0, end - (1 << 16))
+        found = os.pread(handle, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def _sync_folder(folder: Path) -> None:
