@@ -218,6 +218,23 @@ def test_several_writers_do_not_spoil_each_others_lines(dataset: Dataset) -> Non
     assert sum(accepted for _, accepted in mine.items()) == 60
 
 
+@pytest.mark.parametrize("why", [errno.EROFS, errno.EACCES])
+def test_labels_that_cannot_be_written_can_be_read(dataset: Dataset, monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+    Labels(dataset.path).add(Picture("couch", "000001.png"), False)
+    real = labels.open_regular
+
+    def opened(file: object, flags: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(why, os.strerror(why), str(file))
+        return real(file, flags)
+
+    monkeypatch.setattr(labels, "open_regular", opened)
+    found = Labels(dataset.path)
+    assert found.items() == [(Picture("couch", "000001.png"), False)]
+    with pytest.raises(OutputError, match="a label must be written at once"):
+        found.add(Picture("couch", "000002.png"), True)
+
+
 def test_labels_are_no_link_to_elsewhere(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("mine")
     (dataset.path / labels.NAME).symlink_to(tmp_path / "mine.jsonl")

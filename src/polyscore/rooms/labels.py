@@ -10,6 +10,7 @@ before the next one is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -80,8 +81,9 @@ class Labels:
         self.refresh()
 
     def mend(self) -> None:
-        """Take away a last line that was cut; one that only lacks its end gets it."""
-        with contextlib.suppress(FileNotFoundError), self._readable(), self._held(os.O_RDWR | os.O_APPEND) as handle:
+        """Take away a last line that was cut; one that only lacks its end gets it. What can only be read stays."""
+        with (contextlib.suppress(FileNotFoundError), self._readable(), _where_writable(),
+              self._held(os.O_RDWR | os.O_APPEND) as handle):  # fmt: skip
             _mend(handle)
 
     def refresh(self) -> None:
@@ -135,6 +137,15 @@ class Labels:
                 f"labels must be in a file of the dataset's own that can be written; {str(self.path)!r} is not "
                 f"({shorten(error.strerror)}). Put the file itself there."
             ) from error
+
+
+@contextlib.contextmanager
+def _where_writable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
 
 
 def _parsed(line: bytes) -> tuple[Picture, bool | None] | None:
