@@ -1,5 +1,6 @@
 """What a second round of attacks got through: two fits in one folder, names that command a terminal, huge numbers."""
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,21 @@ def test_denoise_is_not_approved_of_what_it_cannot_know():
     with pytest.warns(DegeneracyWarning, match="fine enough"):
         coarse = ps.FeynmanKac(4, 8).sample(gaussian_family(2)["a"], 50)
     assert any("fine enough" in finding for finding in coarse.findings) and "fine enough" in coarse.summary()
+
+
+def test_a_lock_that_was_taken_away_keeps_nobody_out_and_is_not_believed(tmp_path, monkeypatch):
+    """Who ends takes the lock's file away; one who had opened it before would hold a file that nobody else sees."""
+    path, lock = tmp_path / "x.json", tmp_path / ".x.json.lock"
+
+    def just_before(handle, operation):
+        monkeypatch.setattr("polyscore.files.atomic.fcntl.flock", flock)
+        lock.unlink()  # the last holder ends here
+        flock(handle, operation)
+
+    flock = fcntl.flock
+    monkeypatch.setattr("polyscore.files.atomic.fcntl.flock", just_before)
+    with held(path):
+        assert lock.exists()
+        with pytest.raises(OutputError, match="at a time"), held(path):
+            pass
+    assert not lock.exists()

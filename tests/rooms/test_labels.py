@@ -142,6 +142,20 @@ def test_a_line_that_was_cut_is_mended_and_costs_no_other(dataset: Dataset, cut:
     assert [json.loads(text)["file"] for text in path.read_text().splitlines()][-1] == third.file
 
 
+@pytest.mark.parametrize("tail", [b"\0" * 300_000, b'{"class": "' + b"x" * 300_000, b"\0" * (1 << 16)])
+def test_a_long_tail_that_is_no_line_costs_no_label(dataset: Dataset, tail: bytes) -> None:
+    """A power cut may leave blocks of zeros behind the last line."""
+    Labels(dataset.path).add(Picture("couch", "000000.png"), True)
+    whole = (dataset.path / "labels.jsonl").read_bytes()
+    (dataset.path / "labels.jsonl").write_bytes(whole + tail)
+    Labels(dataset.path).add(Picture("couch", "000001.png"), False)
+    assert (dataset.path / "labels.jsonl").read_bytes().startswith(whole)
+    assert [(line["file"], line["accepted"]) for line in written(dataset)] == [
+        ("000000.png", True),
+        ("000001.png", False),
+    ]
+
+
 def test_a_line_cut_while_another_labels_is_mended_before_the_next(dataset: Dataset) -> None:
     labelling = Labelling(dataset)
     answer(labelling, True)
@@ -202,6 +216,23 @@ def test_several_writers_do_not_spoil_each_others_lines(dataset: Dataset) -> Non
     mine.refresh()
     assert len(mine) == len(written(dataset)) == 120 + own
     assert sum(accepted for _, accepted in mine.items()) == 60
+
+
+@pytest.mark.parametrize("why", [errno.EROFS, errno.EACCES])
+def test_labels_that_cannot_be_written_can_be_read(dataset: Dataset, monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+    Labels(dataset.path).add(Picture("couch", "000001.png"), False)
+    real = labels.open_regular
+
+    def opened(file: object, flags: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(why, os.strerror(why), str(file))
+        return real(file, flags)
+
+    monkeypatch.setattr(labels, "open_regular", opened)
+    found = Labels(dataset.path)
+    assert found.items() == [(Picture("couch", "000001.png"), False)]
+    with pytest.raises(OutputError, match="a label must be written at once"):
+        found.add(Picture("couch", "000002.png"), True)
 
 
 def test_labels_are_no_link_to_elsewhere(dataset: Dataset, tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 from polyscore.cli import app
 from polyscore.errors import OutputError, PolyscoreError, PolyscoreWarning
 from polyscore.features import EMBEDDINGS
+from polyscore.files.tensors import read_tensors, write_tensors
 from polyscore.rooms import Dataset, pictures
 from polyscore.rooms.dataset import write_about, write_lines
 from polyscore.rooms.labels import Labels, Picture
@@ -294,15 +296,79 @@ def test_files_that_are_no_selectors_are_refused(data: Path, tmp_path: Path) -> 
     (tmp_path / "cut.safetensors").write_bytes(content)
     with pytest.raises(PolyscoreError, match="it is damaged"):
         Selector.load(tmp_path / "cut.safetensors")
-    import torch
-
-    from polyscore.files.tensors import write_tensors
-
     forged = {"kind": "rooms-selector", "version": 1, "classes": {"couch": {}}}
     for about in ({"kind": "family"}, forged, forged | {"classes": 3}, forged | {"classes": {"table": {}}}):
         write_tensors(tmp_path / "other.safetensors", {"couch": torch.zeros(2)}, about)
         with pytest.raises(PolyscoreError, match="must be a selector of rooms"):
             Selector.load(tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("threshold", "x"), ("threshold", None), ("threshold", -1), ("threshold", float("nan")), ("threshold", [0.5]),
+        ("embedding", 3), ("weights", ["a"]), ("classes", {}), ("intercept", "x"), ("intercept", None),
+        ("intercept", float("nan")), ("intercept", [1]), ("c", "x"), ("accepted", "<script>"), ("rejected", -3),
+        ("worth", ["a"] * 5), ("worth", 3), ("worth", [1.0]),
+    ],
+)  # fmt: skip
+def test_a_selector_with_numbers_that_are_none_is_refused(data: Path, tmp_path: Path, key: str, value: object) -> None:
+    select(data, tmp_path / "out", per_class=9, classes=["couch"], embedding="mean-colour", device="cpu")
+    tensors, about = read_tensors(tmp_path / "out" / FILE)
+    (about if key in about else about["classes"]["couch"])[key] = value
+    write_tensors(tmp_path / "forged.safetensors", tensors, about)  # with a right sum
+    with pytest.raises(PolyscoreError, match=r"must be a selector of rooms, version 1; it is something else"):
+        Selector.load(tmp_path / "forged.safetensors")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        torch.Tensor.long,
+        torch.Tensor.bool,
+        lambda t: t * float("nan"),
+        lambda t: t[None],
+        lambda t: t[0],
+        lambda t: t.to(torch.complex64),
+    ],
+)
+def test_a_selector_with_other_tensors_is_refused(data: Path, tmp_path: Path, forge) -> None:
+    select(data, tmp_path / "out", per_class=9, classes=["couch"], embedding="mean-colour", device="cpu")
+    tensors, about = read_tensors(tmp_path / "out" / FILE)
+    write_tensors(tmp_path / "forged.safetensors", {"couch": forge(tensors["couch"])}, about)
+    with pytest.raises(PolyscoreError, match="must be a selector of rooms"):
+        Selector.load(tmp_path / "forged.safetensors")
+
+
+def test_an_accepted_picture_is_looked_at_before_it_is_copied(data: Path, tmp_path: Path) -> None:
+    select(data, tmp_path / "one", per_class=9, embedding="mean-colour", device="cpu")
+    selector, first = Selector.load(tmp_path / "one"), data / "couch" / "000001.png"
+    (tmp_path / "secret").write_text("mine")
+    for damage in (lambda: first.write_bytes(b"broken"), lambda: first.symlink_to(tmp_path / "secret")):
+        first.unlink()
+        damage()
+        with pytest.raises(PolyscoreError, match="a picture must be readable"):
+            select(data, tmp_path / "two", per_class=9, selector=selector, device="cpu")
+        assert not (tmp_path / "two").exists()
+
+
+def test_a_selection_goes_into_the_folder_one_stands_in_and_through_a_link(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, linked = tmp_path / "here", tmp_path / "linked"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    found = select(data, ".", per_class=9, embedding="mean-colour", device="cpu")
+    assert len(found.dataset) == 18 and sorted(here.iterdir()) == [
+        here / name for name in ("couch", "dataset.json", "empty", FILE)
+    ]
+    assert Path.cwd().samefile(here)
+    linked.mkdir()
+    (tmp_path / "link").symlink_to(linked)
+    (tmp_path / "new").symlink_to(tmp_path / "nowhere")
+    for place in ("link", "new"):
+        select(data, tmp_path / place, per_class=9, selector=found.selector, device="cpu")
+        assert (tmp_path / place).is_symlink() and len(Dataset(tmp_path / place)) == 18
 
 
 def test_features_of_another_size_are_refused(data: Path, tmp_path: Path) -> None:

@@ -34,6 +34,12 @@ _HELP = {
 }
 
 
+def beside(path: Path, ending: str) -> Path:
+    """Return a place beside a folder, also beside the one that one stands in."""
+    place = path if path.name else path.resolve()  # "." has no name
+    return place.parent / (place.name + ending)
+
+
 @app.command("stage")
 def stage(
     name: Annotated[str, typer.Argument(help=_HELP["name"])],
@@ -75,7 +81,7 @@ def stage(
             recipe=None if train_steps is None else {"steps": train_steps},
             particles=None if particles is None else counts(particles),
         )  # fmt: skip
-        place = models or store.with_name(store.name + "-models")
+        place = models or beside(store, "-models")
 
         def listener(event: Event) -> None:
             tell(event.done, event.total, event.what)

@@ -10,6 +10,7 @@ import typer
 from polyscore.cli import options as o
 from polyscore.cli import show
 from polyscore.cli.image_results import app as app
+from polyscore.cli.image_results import beside
 
 if TYPE_CHECKING:
     from polyscore.images import Mixtures, Trained
@@ -64,7 +65,7 @@ def train(
         mixtures = mixtures_of(setting)
         try:
             trained = learn(
-                opened(data, out.with_name(out.name + "-data")), mixtures, out, recipe=recipe, seed=seed, device=device,
+                opened(data, beside(out, "-data")), mixtures, out, recipe=recipe, seed=seed, device=device,
                 minutes=minutes, form=form, graph=graph,
                 progress=lambda step, of, loss: tell(step, of, f"training, loss {loss:.3f}"),
             )  # fmt: skip

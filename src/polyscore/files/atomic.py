@@ -93,15 +93,13 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
 def held(path: Path) -> Iterator[None]:
     """Keep others from writing what belongs to `path`, or say that one does; the lock ends with the process."""
     lock, new = path.parent / f".{path.name}.lock", not path.parent.exists()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        raise OutputError(
-            f"an output path must be writable; got {str(path)!r} ({error.strerror}). Choose another."
-        ) from error
+    handle = _opened(lock, path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while not _is_at(handle, lock):  # its last holder took it away between our two steps: it keeps nobody out
+            os.close(handle)
+            handle = _opened(lock, path)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
@@ -118,6 +116,23 @@ def held(path: Path) -> Iterator[None]:
             if new:
                 path.parent.rmdir()  # where nothing came of it
         os.close(handle)
+
+
+def _opened(lock: Path, path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise OutputError(
+            f"an output path must be writable; got {str(path)!r} ({error.strerror}). Choose another."
+        ) from error
+
+
+def _is_at(handle: int, lock: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(lock))
+    except FileNotFoundError:
+        return False
 
 
 def write_bytes(path: Path | str, content: bytes) -> Path:

@@ -13,16 +13,25 @@ from polyscore.errors import OutputError
 
 
 @contextmanager
-def new_folder(path: Path | str) -> Iterator[Path]:
-    """Yield a folder to fill, which becomes `path`, new or empty, where all went well and vanishes where not."""
+def new_folder(path: Path | str, last: str = "dataset.json") -> Iterator[Path]:
+    """Yield a folder to fill, which becomes `path`, new or empty, where all went well and vanishes where not.
+
+    A folder that is there already may be one that somebody stands in, or a disk of its own, and cannot be replaced: it
+    is filled in its inside, and `last`, the file that says what the others are, comes last.
+    """
     path = Path(path)
+    place = Path(os.path.realpath(path))
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:100]}-", dir=path.parent))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        inside = place.is_dir()
+        temporary = Path(tempfile.mkdtemp(prefix=f".{place.name[:100]}-", dir=place if inside else place.parent))
         yield temporary
         temporary.chmod(0o755)
-        os.rename(temporary, path)
+        if inside:
+            _empty_into(temporary, place, last)
+        else:
+            os.rename(temporary, place)
     except OSError as error:
         raise OutputError(
             f"an output folder must be written whole; {str(path)!r} was not ({error.strerror}). Free some space, or "
@@ -31,3 +40,8 @@ def new_folder(path: Path | str) -> Iterator[Path]:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _empty_into(folder: Path, place: Path, last: str) -> None:
+    for child in sorted(folder.iterdir(), key=lambda child: child.name == last):
+        os.rename(child, place / child.name)

@@ -14,3 +14,9 @@ def open_regular(file: Path | str, flags: int) -> int:
         os.close(handle)
         raise OSError(0, "no regular file")
     return handle
+
+
+def read_regular(file: Path | str) -> bytes:
+    """Return the content of a regular file; a pipe or device is an `OSError`, no wait."""
+    with open(file, "rb", opener=open_regular) as opened:
+        return opened.read()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import check_device
-from polyscore.errors import require
+from polyscore.errors import PolyscoreError, require
 from polyscore.files.atomic import write_text
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.recipe import Recipe
@@ -108,6 +109,19 @@ def _about(path: Path) -> dict[str, Any] | None:
     return {**told, "folder": str(file.parent)}
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say of a model that is damaged or forged that it is, whatever it lacks."""
+    try:
+        yield
+    except PolyscoreError:
+        raise
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise FileError(
+            f"{path} must hold an image model as it was written; it is damaged ({error!r:.120}). Use a copy."
+        ) from error
+
+
 def find(out: Path, wanted: dict[str, Any]) -> Done | None:
     """Return what is told of a training that is complete, or None; one of another training is refused."""
     told = _about(out / FOLDER) if (out / FOLDER).is_dir() else None
@@ -119,23 +133,35 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
             f"a folder must hold one training; {str(out)!r} has one that differs in {', '.join(differing)}. "
             "Name another folder."
         )
-    history = told["history"]
-    last = {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
-    return True, told["steps"], told["steps"], last, history
+    with reading(out):
+        history = told["history"]
+        last = {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
+        return True, told["steps"], told["steps"], last, history
 
 
 def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:
     """Return the networks of an export in float32, by the conditions that their labels number."""
     told, where = about(path), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    folder, recipe = Path(told["folder"]), Recipe.from_dict(told["recipe"])
-    return {tuple(one["conditions"]): _network(folder, name, one, recipe).to(where)
-            for name, one in told["networks"].items()}  # fmt: skip
+    folder = Path(told["folder"])
+    with reading(folder):
+        recipe = Recipe.from_dict(told["recipe"])
+        found = {tuple(one["conditions"]): _network(folder, name, one, recipe)
+                 for name, one in told["networks"].items()}  # fmt: skip
+    require(found, "an image model", "have a network", "none", "Use a copy.")
+    return {conditions: model.to(where) for conditions, model in found.items()}
+
+
+def shards(told: dict[str, Any]) -> list[str]:
+    """Return the names of all shards of a model."""
+    files = [file for one in told["networks"].values() for file in one["shards"]]
+    for file in files:
+        require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80])
+    return files
 
 
 def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> nn.Module:
     weights: dict[str, Tensor] = {}
-    for file in told["shards"]:
-        require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80])
+    for file in shards({"networks": {name: told}}):
         weights |= read_tensors(folder / file)[0]
     if _digest(weights) != told["digest"]:
         raise FileError(f"the shards of {name} in {folder} must be of one export; they are not. Use a copy.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from polyscore.errors import require
+from polyscore.files.folders import new_folder
+from polyscore.files.regular import read_regular
 from polyscore.files.tensors import read_tensors
 from polyscore.images import export
 from polyscore.images.keeper import Keeper
@@ -18,10 +19,19 @@ _AVERAGE = "average."
 def extract(run: Path | str, out: Path | str) -> tuple[Path, int]:
     """Write the averaged weights of a training's folder into a new or empty one; return it, and the steps they took."""
     run, out = Path(run), require_empty(Path(out), "an export")
-    if (run / export.FOLDER / "model.json").is_file():
-        shutil.copytree(run / export.FOLDER, out, dirs_exist_ok=True)
-        return out, int(export.about(out)["steps"])
-    return out, _from_checkpoints(run, out)
+    whole = (run / export.FOLDER / "model.json").is_file()
+    with new_folder(out, last="model.json") as folder:
+        with export.reading(run):
+            steps = _copied(run / export.FOLDER, folder) if whole else _from_checkpoints(run, folder)
+        export.networks(folder, "cpu")  # what cannot be read is no export
+    return out, steps
+
+
+def _copied(source: Path, folder: Path) -> int:
+    told = export.about(source)
+    for file in ("model.json", *export.shards(told)):
+        (folder / file).write_bytes(read_regular(source / file))
+    return int(told["steps"])
 
 
 def _from_checkpoints(run: Path, out: Path) -> int:

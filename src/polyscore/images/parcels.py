@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from polyscore.errors import require
 from polyscore.experiments.lock import StoreError
 from polyscore.experiments.store import Store
 from polyscore.files.atomic import write_atomically
+from polyscore.files.regular import open_regular
 from polyscore.images import sheets
+from polyscore.limits import show_bytes
 
 _MEMBER = re.compile(
     r"store\.json|protocols/[0-9a-f]{16}\.json|(records|sheets)/[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\.jsonl"
 )
-_LARGEST = 256 * 2**20  # bytes of a member
+_LARGEST = 512 * 2**20  # bytes of all members
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _FOLDERS = (("protocols", ".json"), ("records", ".jsonl"), ("sheets", ".jsonl"))
 
@@ -52,13 +55,20 @@ def adopt(path: Path | str, store: Store) -> int:
 
 def _unzip(path: Path, folder: Path) -> None:
     try:
-        with zipfile.ZipFile(path) as parcel:
-            for info in parcel.infolist():
-                if not _MEMBER.fullmatch(info.filename) or info.file_size > _LARGEST:
-                    raise StoreError(
-                        f"a packed store must hold records, protocols and sheets only; {path} holds "
-                        f"{info.filename[:100]!r}. It was not used."
-                    )
-                parcel.extract(info, folder / "store")
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        with open(path, "rb", opener=open_regular) as opened, zipfile.ZipFile(opened) as parcel:
+            _require_members(parcel.infolist(), path)
+            parcel.extractall(folder / "store")
+    # RuntimeError: one that is encrypted, or packed by a method that Python does not know
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
         raise StoreError(f"a packed store must be a whole zip file; {path} is not ({error}). Copy it again.") from error
+
+
+def _require_members(members: list[zipfile.ZipInfo], path: Path) -> None:
+    """Refuse what is no store's, and what would fill the disk."""
+    strange = [info.filename for info in members if not _MEMBER.fullmatch(info.filename)]
+    names, size = [info.filename for info in members], sum(info.file_size for info in members)
+    if strange or "store.json" not in names or len(set(names)) < len(names) or size > _LARGEST:
+        found = repr((strange or [""])[0][:100]) if strange else f"{len(names)} files, {show_bytes(size)}"
+        raise StoreError(
+            f"a packed store must hold records, protocols and sheets only; {path} holds {found}. It was not used."
+        )

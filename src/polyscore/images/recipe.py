@@ -80,9 +80,9 @@ class Recipe(Checked):
 
     unet: UNet = field(default_factory=UNet, metadata={"domain": Domain("be a UNet", lambda v: isinstance(v, UNet))})
     model: str = setting("conditional", choice(MODELS))
-    steps: int | None = setting(None, optional(count()))
-    epochs: int = setting(50, count())
-    batch: int = setting(16, count())
+    steps: int | None = setting(None, optional(count(1, 99_999_999)))  # eight digits in a checkpoint's name
+    epochs: int = setting(50, count(1, 1_000_000))
+    batch: int = setting(16, count(1, 65536))
     learning_rate: float = setting(1e-4, number(0, 1, ends=False))
     weight_decay: float = setting(0.0, number(0, 1))
     warm_up: int = setting(500, count(0))

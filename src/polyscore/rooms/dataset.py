@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import ArgumentError, OutputError, is_count, nearest, require, shorten
+from polyscore.errors import ArgumentError, OutputError, is_count, is_finite, nearest, require, shorten
 from polyscore.files.atomic import check_directory, write_text
+from polyscore.files.regular import read_regular
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import OBJECTS
 from polyscore.rooms.visibility import Seen
 
 FORMAT, VERSION = "polyscore-rooms", 1
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_-]{0,60}")
+CLASS = r"[A-Za-z0-9][A-Za-z0-9+_-]{0,60}"  # a name of a class, and of its folder
+LAST = 999_999  # index
 
 
 @dataclass(frozen=True)
@@ -57,19 +59,36 @@ class Record:
     def parse(cls, line: Any, where: str) -> Record:
         """Return one of a line of `rooms.jsonl`."""
         try:
-            file, index, flaw = str(line["file"]), int(line["index"]), line["flaw"]
-            objects = {str(name): Seen(_box(one["box"]), float(one["share"])) for name, one in line["objects"].items()}
+            file, index, flaw = _text(line["file"]), line["index"], line["flaw"]
+            objects = {_text(name): Seen(_box(one["box"]), _number(one["share"])) for name, one in
+                       line["objects"].items()}  # fmt: skip
             _require_file(file)
-            return cls(file, str(line["class"]), index, str(line["shows"]), objects, flaw)
+            require(_is_index(index), "index", f"be a whole number from 0 to {LAST}", index)
+            require(flaw is None or isinstance(flaw, dict), "flaw", "say what is wrong, or be null", flaw)
+            return cls(file, _text(line["class"]), index, _text(line["shows"]), objects, flaw)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArgumentError(
                 f"a line of {where} must be a room's record; got {shorten(line, 100)} ({error}). Make it again."
             ) from error
 
 
-def _box(sides: Sequence[float]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = map(float, sides)
+def _box(sides: Sequence[object]) -> tuple[float, float, float, float]:
+    left, top, right, bottom = map(_number, sides)
     return left, top, right, bottom
+
+
+def _number(value: Any) -> float:
+    require(is_finite(value), "a box and a share", "be finite numbers", value)
+    return float(value)
+
+
+def _text(value: object) -> str:
+    require(isinstance(value, str), "a name", "be text", value)
+    return str(value)
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LAST
 
 
 def _require_file(name: str) -> None:
@@ -152,7 +171,7 @@ def require_empty(out: Path, what: str) -> Path:
 def read_about(path: Path) -> dict[str, Any] | None:
     """Return what `dataset.json` says, or None where there is none."""
     try:
-        about = json.loads((path / "dataset.json").read_text(encoding="utf-8"))
+        about = json.loads(read_regular(path / "dataset.json"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -164,13 +183,18 @@ def check_about(about: Any, path: Path) -> dict[str, Any]:
     """Return what a `dataset.json` says if it is one of ours."""
     good = isinstance(about, dict) and about.get("format") == FORMAT and is_count(about.get("resolution"))
     classes = about.get("classes") if good else None
-    if not isinstance(classes, dict) or not classes or not all(_NAME.fullmatch(name) for name in classes):
+    if not isinstance(classes, dict) or not classes or not all(_is_class(*one) for one in classes.items()):
         raise ArgumentError(
             f"dataset.json must be of a {FORMAT} dataset; that of {str(path)!r} is not. Check the path."
         )
     require(about.get("version") == VERSION, "a dataset's version", f"be {VERSION}", about.get("version"),
             "It was made by another version of polyscore.")  # fmt: skip
     return dict(about)
+
+
+def _is_class(name: str, count: object) -> bool:
+    """Whether a name can be that of a folder, and a number one of pictures."""
+    return re.fullmatch(CLASS, name) is not None and (is_count(count) or (count == 0 and type(count) is int))
 
 
 def write_about(path: Path, about: dict[str, Any]) -> None:
@@ -187,8 +211,7 @@ def write_lines(folder: Path, lines: Iterable[dict[str, Any]]) -> None:
 def _lines(folder: Path) -> list[Record]:
     path = folder / "rooms.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in read_regular(path).splitlines()]
     except FileNotFoundError as error:
         raise ArgumentError(
             f"a class must have its rooms.jsonl; {str(folder)!r} has none. Render it again: what is there is kept."
@@ -196,4 +219,10 @@ def _lines(folder: Path) -> list[Record]:
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"rooms.jsonl must be readable; {str(path)!r} is not ({error}). Make it again.") from error
     require(found, f"class {folder.name}", "hold a room", "none", f"Render or copy some into {folder}.")
-    return [Record.parse(line, str(path)) for line in found]
+    records = [Record.parse(line, str(path)) for line in found]
+    files, indices = {one.file for one in records}, {one.index for one in records}
+    require(len(files) == len(indices) == len(records), str(path), "name every picture once",
+            f"{len(records)} lines of {len(files)} files and {len(indices)} indices", "Keep one.")  # fmt: skip
+    for one in records:
+        require(one.name == folder.name, f"a line of {path}", f"be a room's record of {folder.name}", one.name)
+    return records

@@ -22,7 +22,17 @@ from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
 from polyscore.rooms import flux, pictures
 from polyscore.rooms.dataset import Dataset, write_about
-from polyscore.rooms.growing import MOST, check_count, file_of, finish, is_there, joined, require_space, sweep
+from polyscore.rooms.growing import (
+    MOST,
+    check_count,
+    file_of,
+    finish,
+    is_there,
+    joined,
+    rejoined,
+    require_space,
+    sweep,
+)  # fmt: skip
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.prompts import PROMPTS
 from polyscore.rooms.selector import Selector
@@ -110,6 +120,7 @@ def generate(
     make = _maker(drawing, seed, device, offload)
     passes = None if selector is None else partial(selector.passes, device=device, batch=batch)
     with held(out / "dataset.json"):
+        about = rejoined(out, about, names)
         write_about(out, about)
         sweep(out, names)
         with reporting(progress, "pictures") as report:
@@ -155,14 +166,14 @@ def _generate(
     report: Callable[..., None] | None,
 ) -> dict[str, int]:  # fmt: skip
     """Write what is missing; return how many of each class count: all, or those that are accepted."""
-    tallies = dict.fromkeys(names, 0)
+    tallies, side = dict.fromkeys(names, 0), _side(out)
 
     def tell() -> None:
         if report is not None:
             report(sum(min(tally, count) for tally in tallies.values()), count * len(names))
 
     for name in names:
-        there = [index for index in range(most) if is_there(out, name, index)]
+        there = [index for index in range(most) if is_there(out, name, index, side)]
         tallies[name] = _tally(out, name, there, passes, batch)
         for indices in _parts(sorted(set(range(most)) - set(there)), batch):
             tell()

@@ -11,7 +11,7 @@ from polyscore.errors import ArgumentError, is_count, require
 from polyscore.limits import show_bytes
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
-from polyscore.rooms.dataset import read_about, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import Record, read_about, require_empty, write_about, write_lines
 
 MOST = 1_000_000
 _SMALLEST = 0.5  # bytes a pixel of a PNG, from below
@@ -50,14 +50,31 @@ def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str
     return about | {"classes": dict(sorted(known.items(), key=lambda item: order.get(item[0], len(order))))}
 
 
+def rejoined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The same, once the folder is ours alone: another process may have begun and ended there since `joined` looked."""
+    told = {key: value for key, value in about.items() if key != "classes"}
+    return joined(out, told, names) if (out / "dataset.json").exists() else about
+
+
 def file_of(out: Path, name: str, index: int) -> Path:
     """Return where a picture belongs."""
     return out / name / f"{index:06}.png"
 
 
-def is_there(out: Path, name: str, index: int) -> bool:
-    """Whether a picture is there with its record."""
-    return pictures.record(file_of(out, name, index)) is not None
+def is_there(out: Path, name: str, index: int, side: int) -> bool:
+    """Whether a picture of this size is there with its record."""
+    return _line(file_of(out, name, index), name, side) is not None
+
+
+def _line(file: Path, name: str, side: int) -> dict[str, Any] | None:
+    """The record of a picture, or None: a file that is damaged, of another size, or another picture's is not there."""
+    found = pictures.record(file, side)
+    try:
+        line = Record.parse((found or {}) | {"file": file.name}, str(file))
+    except ArgumentError:
+        return None
+    ours = line.name == name and file.name == file_of(file, name, line.index).name
+    return {**(found or {}), "file": file.name} if ours else None
 
 
 def sweep(out: Path, names: Collection[str]) -> None:
@@ -71,9 +88,8 @@ def finish(out: Path, about: dict[str, Any]) -> None:
     """Gather the records of all pictures that are there."""
     counts = {}
     for name in about["classes"]:
-        files = sorted((out / name).glob("[0-9]*.png"))
-        found = ((file.name, pictures.record(file)) for file in files)
-        lines = [line | {"file": file} for file, line in found if line is not None]
+        found = (_line(file, name, about["resolution"]) for file in sorted((out / name).glob("[0-9]*.png")))
+        lines = [line for line in found if line is not None]
         write_lines(out / name, lines)
         counts[name] = len(lines)
     write_about(out, about | {"classes": counts})

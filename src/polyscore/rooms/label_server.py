@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from polyscore.errors import ArgumentError, PolyscoreError, require
+from polyscore.files.atomic import check_directory
 from polyscore.rooms.dataset import Dataset
 from polyscore.rooms.label_pictures import TYPES, read_picture
 from polyscore.rooms.labelling import PER_CLASS, Labelling
@@ -36,6 +37,7 @@ def check(folder: Path | str, classes: Collection[str] | None, per_class: int, p
     """Return the dataset's folder, or say what stands in the way of labelling it: call it before the server starts."""
     require(isinstance(port, int) and 0 <= port < 1 << 16, "port", "be from 0 to 65535", port, "Take 0 for any.")
     Labelling(Dataset(folder), classes, per_class)
+    check_directory(folder)
     require_installed()
     return Path(folder)
 

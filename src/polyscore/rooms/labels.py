@@ -10,6 +10,7 @@ before the next one is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -80,8 +81,9 @@ class Labels:
         self.refresh()
 
     def mend(self) -> None:
-        """Take away a last line that was cut; one that only lacks its end gets it."""
-        with contextlib.suppress(FileNotFoundError), self._readable(), self._held(os.O_RDWR | os.O_APPEND) as handle:
+        """Take away a last line that was cut; one that only lacks its end gets it. What can only be read stays."""
+        with (contextlib.suppress(FileNotFoundError), self._readable(), _where_writable(),
+              self._held(os.O_RDWR | os.O_APPEND) as handle):  # fmt: skip
             _mend(handle)
 
     def refresh(self) -> None:
@@ -137,6 +139,15 @@ class Labels:
             ) from error
 
 
+@contextlib.contextmanager
+def _where_writable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+
+
 def _parsed(line: bytes) -> tuple[Picture, bool | None] | None:
     """A label, or None where a line is none."""
     try:
@@ -166,12 +177,23 @@ def _mend(handle: int) -> int:
     size = os.fstat(handle).st_size
     if not size or os.pread(handle, 1, size - 1) == b"\n":
         return size
-    start = max(0, size - (1 << 16))
-    before, end, last = os.pread(handle, size - start, start).rpartition(b"\n")
-    if _parsed(last) is not None:
+    start = _last_line(handle, size)
+    if _parsed(os.pread(handle, size - start, start)) is not None:
         return size + os.write(handle, b"\n")
-    os.ftruncate(handle, start + len(before) + len(end))
-    return start + len(before) + len(end)
+    os.ftruncate(handle, start)
+    return start
+
+
+def _last_line(handle: int, size: int) -> int:
+    """Where the last line of a file begins, however long it is."""
+    end = size
+    while end > 0:
+        start = max(0, end - (1 << 16))
+        found = os.pread(handle, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
 from polyscore.rooms.dataset import Dataset, write_about
 from polyscore.rooms.drawing import Look, draw
-from polyscore.rooms.growing import check_count, file_of, finish, is_there, joined, require_space, sweep
+from polyscore.rooms.growing import check_count, file_of, finish, is_there, joined, rejoined, require_space, sweep
 from polyscore.rooms.tracing import require_installed
 
 
@@ -42,16 +42,17 @@ def render(
         workers: processes; as many as there are cores by default.
         progress: called with (rooms done, rooms in all); None and True mean a bar where one can be seen.
     """
-    names, look, seed = list(classes or CLASSES), look or Look(), as_seed(seed)
+    names, look, seed = list(dict.fromkeys(classes or CLASSES)), look or Look(), as_seed(seed)
     _check(names, count, workers)
     out = check_directory(out)
     about = joined(out, {"source": "rendered", "seed": seed, **asdict(look)}, names)
     require_space(out, len(names) * count, look.resolution)
     require_installed()
     with held(out / "dataset.json"):
+        about = rejoined(out, about, names)
         write_about(out, about)
         sweep(out, names)
-        left = _missing(out, names, count)
+        left = _missing(out, names, count, look.resolution)
         with reporting(progress, "rooms") as report:
             _render(out, left, partial(_task, seed, look), workers or cores(), report, len(names) * count)
         finish(out, about)
@@ -68,10 +69,10 @@ def _check(names: Collection[str], count: int, workers: int | None) -> None:
     require(workers is None or (is_count(workers) and workers <= 1024), "workers", "be from 1 to 1024", workers)
 
 
-def _missing(out: Path, names: Collection[str], count: int) -> list[tuple[str, int]]:
+def _missing(out: Path, names: Collection[str], count: int, side: int) -> list[tuple[str, int]]:
     """Rooms that are not there, those of all classes in turn."""
     pairs = ((name, index) for index in range(count) for name in names)
-    return [(name, index) for name, index in pairs if not is_there(out, name, index)]
+    return [(name, index) for name, index in pairs if not is_there(out, name, index, side)]
 
 
 def _task(seed: int, look: Look, room: tuple[str, int]) -> tuple[str, int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,14 @@ from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
 from polyscore.errors import ArgumentError
+from polyscore.files.regular import open_regular
 
 ENDINGS = (".png", ".webp", ".jpg")
 _KEY = "polyscore"
+_FORMATS = ("PNG", "WEBP", "JPEG")
+# What Pillow raises at files that are cut, forged, or inflate without end (a ValueError).
+_DAMAGED = (OSError, ValueError, SyntaxError, EOFError, struct.error, RecursionError, zlib.error,
+            Image.DecompressionBombError)  # fmt: skip
 
 
 def png(image: NDArray[np.uint8], record: dict[str, Any]) -> bytes:
@@ -41,26 +47,34 @@ def packed(image: NDArray[np.uint8], quality: int | None) -> tuple[str, bytes]:
     return ".jpg", buffer.getvalue()
 
 
-def record(path: Path) -> dict[str, Any] | None:
-    """Return the record inside a PNG, or None where there is none, or no whole picture: a record comes first in it."""
+def record(path: Path, side: int | None = None) -> dict[str, Any] | None:
+    """Return the record inside a PNG, or None where there is none, or no whole picture: a record comes first in it.
+
+    Args:
+        side: pixels that it must have a side, in RGB; None for any.
+    """
     try:
-        with Image.open(path, formats=["PNG"]) as opened:
+        with open(path, "rb", opener=open_regular) as file, Image.open(file, formats=["PNG"]) as opened:
             found = json.loads(opened.info.get(_KEY, "null"))
+            good = side is None or (opened.size == (side, side) and opened.mode == "RGB")
             opened.verify()
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error, RecursionError, Image.DecompressionBombError):
+    except _DAMAGED:
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and good else None
 
 
 def read(path: Path, resolution: int) -> NDArray[np.uint8]:
     """Return a picture (resolution, resolution, 3), or say what is wrong with the file."""
     try:
-        with Image.open(path, formats=["PNG", "WEBP", "JPEG"]) as opened:
+        with open(path, "rb", opener=open_regular) as file, Image.open(file, formats=_FORMATS) as opened:
             if opened.size != (resolution, resolution) or opened.mode != "RGB":
                 raise ArgumentError(
                     f"a picture must have {resolution} x {resolution} pixels in RGB; {str(path)!r} has "
                     f"{opened.width} x {opened.height} in {opened.mode}. Convert it, or take it out."
                 )
             return np.asarray(opened, dtype=np.uint8)
-    except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ArgumentError(f"a picture must be readable; {str(path)!r} is not ({error}). Make it again.") from error
+    except ArgumentError:
+        raise
+    except _DAMAGED as error:
+        why = "no picture" if isinstance(error, UnidentifiedImageError) else error
+        raise ArgumentError(f"a picture must be readable; {str(path)!r} is not ({why}). Make it again.") from error

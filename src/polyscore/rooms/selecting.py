@@ -24,6 +24,7 @@ from polyscore.limits import show_bytes
 from polyscore.notices import warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
+from polyscore.rooms import pictures
 from polyscore.rooms.dataset import Dataset, Record, require_empty, write_about, write_lines
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.learning import held_out, learn, require_both
@@ -166,7 +167,9 @@ def _choose(
         kept, looked = list[Record](), 0
         for record, accepted in judged(dataset, name, labels[name], passes, batch):
             looked += 1
-            kept += [record] if accepted else []
+            if accepted:
+                kept.append(record)
+                pictures.read(dataset.path / name / record.file, dataset.resolution)  # a label alone has not looked
             if report is not None:
                 report(before + looked, total)
             if len(kept) == per_class:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from polyscore.errors import ArgumentError, is_number, listed, nearest, require, shorten
+from polyscore.errors import ArgumentError, is_finite, is_number, listed, nearest, require, shorten
 from polyscore.features import embed
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.rooms.learning import Floats, HeldOut, Judge
@@ -84,13 +85,13 @@ class Selector:
             )
         tensors, about = read_tensors(path)
         try:
-            classes = {name: _trained(one, tensors[name].numpy()) for name, one in about["classes"].items()}
-            told = about["kind"], about["version"], about["embedding"], about["weights"], about["threshold"]
-        except (KeyError, TypeError, AttributeError):
-            told = (None,) * 5
-        if told[:2] != (KIND, VERSION):
-            raise FileError(f"{path} must be a selector of rooms, version {VERSION}; it is something else.")
-        return cls(*told[2:], classes)
+            _require((about["kind"], about["version"]) == (KIND, VERSION) and about["classes"])
+            classes = {name: _trained(one, tensors[name]) for name, one in about["classes"].items()}
+            embedding, weights = about["embedding"], about["weights"]
+            _require(isinstance(embedding, str) and (weights is None or isinstance(weights, str)))
+            return cls(embedding, weights, check_threshold(about["threshold"]), classes)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise FileError(f"{path} must be a selector of rooms, version {VERSION}; it is something else.") from error
 
 
 def check_threshold(threshold: object) -> float:
@@ -105,6 +106,15 @@ def _told(one: Trained) -> dict[str, Any]:
             "worth": list(one.worth)}  # fmt: skip
 
 
-def _trained(told: dict[str, Any], coefficients: Floats) -> Trained:
-    judge = Judge(coefficients, told["intercept"], told["c"])
-    return Trained(judge, told["accepted"], told["rejected"], HeldOut(*told["worth"]))
+def _trained(told: dict[str, Any], coefficients: Tensor) -> Trained:
+    _require(coefficients.ndim == 1 and coefficients.is_floating_point() and coefficients.isfinite().all())
+    _require(is_finite(told["intercept"]) and is_finite(told["c"]))
+    counts, figures = (told["accepted"], told["rejected"]), told["worth"]
+    _require(all(type(count) is int and count >= 0 for count in counts))
+    _require(all(type(figure) is float for figure in figures))  # NaN too: where nothing is let through
+    return Trained(Judge(coefficients.numpy(), told["intercept"], told["c"]), *counts, HeldOut(*figures))
+
+
+def _require(condition: object) -> None:
+    if not condition:
+        raise ValueError

@@ -8,21 +8,27 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, OutputError, listed, require
+from polyscore.errors import ArgumentError, PolyscoreError, listed, require, shorten
 from polyscore.files.atomic import write_atomically, write_bytes
+from polyscore.files.folders import new_folder
+from polyscore.files.regular import open_regular
+from polyscore.limits import show_bytes
 from polyscore.rooms import pictures
-from polyscore.rooms.dataset import Dataset, check_about, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, require_empty, write_about, write_lines
 
 LARGEST = 15 * 2**20  # bytes
-_SHARD = re.compile(r"shard-(\d{4})-of-(\d{4})\.zip")
-_PICTURE = re.compile(r"\d{6}\.(webp|jpg)")
+_SHARD = re.compile(r"shard-([0-9]{4})-of-([0-9]{4})\.zip")
+_PICTURE = re.compile(CLASS + r"/[0-9]{6}\.(webp|jpg)")
+_TOLD = ("dataset.json", "rooms.jsonl")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_INFLATED = 64 * 2**20  # bytes of one member, at most
+_INFLATED = 64 * 2**20  # bytes of the records of a shard, at most; pictures are small already
 Entry = tuple[dict[str, Any], tuple[str, bytes]]  # a record; a name and its content
 
 
@@ -37,7 +43,8 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
     require(largest >= 2**16, "largest", "be at least 65536 bytes", largest)
     out = require_empty(Path(out), "shards")
     parts = list(_parts(_members(dataset, quality), largest))
-    about = json.dumps(dataset.about)
+    counts = {name: len(dataset.records(name)) for name in dataset.classes}
+    about = json.dumps(dataset.about | {"classes": counts})
     names = [f"shard-{k:04}-of-{len(parts):04}.zip" for k in range(len(parts))]
     return [write_atomically(out / name, partial(_write, about, part)) for name, part in zip(names, parts, strict=True)]
 
@@ -74,24 +81,25 @@ def _write(about: str, part: list[Entry], path: Path) -> None:
 
 
 def unpack(shards: Path | str, out: Path | str) -> Dataset:
-    """Write the dataset that a folder of shards holds into a new or empty folder."""
+    """Write the dataset that a folder of shards holds into a new or empty folder: whole, or nothing."""
     files, out = _complete(Path(shards)), require_empty(Path(out), "a new dataset")
-    lines: dict[str, list[dict[str, Any]]] = {}
-    about = b""
-    for file in files:
-        about, found = _unpack(file, out)
-        for line in found:
-            lines.setdefault(str(line["class"]), []).append(line)
-    return _described(out, about, lines)
-
-
-def _described(out: Path, about: bytes, lines: dict[str, list[dict[str, Any]]]) -> Dataset:
-    """Write what a dataset says of itself last, so that one that is not whole is none."""
-    told = check_about(_told(about), out)
-    for name, found in lines.items():
-        write_lines(out / name, found)
-    write_about(out, told)
+    with new_folder(out) as folder:
+        told = [_unpack(file, folder) for file in files]
+        about = told[0][0]
+        require(all(other == about for other, _ in told), "shards", "be of one dataset", "several",
+                "Keep those of each in a folder of its own.")  # fmt: skip
+        _describe(folder, about, [line for _, lines in told for line in lines])
     return Dataset(out)
+
+
+def _describe(folder: Path, about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """Write the records of each class, as many as the dataset says it has."""
+    for name, count in about["classes"].items():
+        found = [line for line in lines if line["class"] == name]
+        require(len(found) == count, "shards", f"hold {count} of {name}", len(found), "Copy them again.")
+        write_lines(folder / name, found)
+    write_about(folder, about)
+    len(Dataset(folder))  # reads every record
 
 
 def _told(about: bytes) -> Any:
@@ -116,32 +124,55 @@ def _complete(folder: Path) -> list[Path]:
     return [files[k] for k in sorted(files)]
 
 
-def _unpack(file: Path, out: Path) -> tuple[bytes, list[dict[str, Any]]]:
+def _unpack(file: Path, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Write the pictures of a shard; return what it says of the dataset, and its records."""
+    with _opened(file) as shard:
+        _require_members(shard.infolist(), file)
+        about = check_about(_told(shard.read("dataset.json")), file)
+        lines = [json.loads(line) for line in shard.read("rooms.jsonl").splitlines()]
+        names = [_member(line, file) for line in lines]
+        _require_pictures(names, shard.namelist(), about["classes"], file)
+        for name in names:
+            write_bytes(folder / name, shard.read(name))
+        return about, lines
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(file) as shard:
-            for info in shard.infolist():
-                _require_member(info, file)
-            lines = [json.loads(line) for line in shard.read("rooms.jsonl").splitlines()]
-            for line in lines:
-                name = f"{line['class']}/{line['file']}"
-                write_bytes(out / name, shard.read(name))
-            return shard.read("dataset.json"), lines
-    except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError) as error:
-        if isinstance(error, (ArgumentError, OutputError)):
-            raise
+        with open(file, "rb", opener=open_regular) as opened, zipfile.ZipFile(opened) as shard:
+            yield shard
+    except PolyscoreError:
+        raise
+    # RuntimeError: one that is encrypted, or packed by a method that Python does not know; a RecursionError too
+    except (zipfile.BadZipFile, zlib.error, OSError, KeyError, ValueError, EOFError, RuntimeError) as error:
         raise ArgumentError(f"a shard must be whole; {str(file)!r} is not ({error}). Copy it again.") from error
 
 
-def _require_member(info: zipfile.ZipInfo, file: Path) -> None:
-    """Refuse members that would leave the folder, or that are larger than a picture can be."""
-    place = PurePosixPath(info.filename)
-    good = (
-        len(place.parts) == 2
-        and ".." not in place.parts
-        and _PICTURE.fullmatch(place.name)
-        and "\\" not in info.filename
-    )
-    if (not good and info.filename not in ("dataset.json", "rooms.jsonl")) or info.file_size > _INFLATED:
-        raise ArgumentError(
-            f"a shard must hold pictures and records only; {str(file)!r} holds {info.filename!r}. Do not use it."
-        )
+def _member(line: Any, file: Path) -> str:
+    """The picture that a record is of."""
+    record = Record.parse(line, str(file))
+    return f"{record.name}/{record.file}"
+
+
+def _require_pictures(named: list[str], members: list[str], classes: Collection[str], file: Path) -> None:
+    """Refuse pictures of other classes, and records and pictures that do not belong together one by one."""
+    found = [name for name in members if name not in _TOLD]
+    for name in found:
+        require(name.partition("/")[0] in classes, "a shard", f"hold pictures and records only, of {listed(classes)}",
+                shorten(name), f"Do not use {file}.")  # fmt: skip
+    require(len(set(named)) == len(named) and sorted(named) == sorted(found), "a shard", "hold one record a picture",
+            f"{len(named)} records and {len(found)} pictures", f"Do not use {file}.")  # fmt: skip
+
+
+def _require_members(members: list[zipfile.ZipInfo], file: Path) -> None:
+    """Refuse names that no shard has: those that lead elsewhere, and what swells beyond what pictures can."""
+    packed = sum(info.compress_size for info in members)  # several that share their bytes have more than the file
+    for info in members:
+        named = info.filename in _TOLD or _PICTURE.fullmatch(info.filename)
+        most = _INFLATED if info.filename in _TOLD else 4096 + 20 * info.compress_size
+        if not named or info.file_size > most or packed > file.stat().st_size:
+            raise ArgumentError(
+                f"a shard must hold pictures and records only; {str(file)!r} holds {shorten(info.filename)} of "
+                f"{show_bytes(info.file_size)}. Do not use it."
+            )

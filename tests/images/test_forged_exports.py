@@ -1,0 +1,133 @@
+"""Exports, checkpoints and packed stores that are damaged or forged: refused in words, and nothing is left of them."""
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from images.flat import MIXTURES, RECIPE, flat
+from polyscore.cli.image_results import beside
+from polyscore.errors import PolyscoreError
+from polyscore.experiments.store import Store
+from polyscore.files.tensors import read_tensors, write_tensors
+from polyscore.images import Recipe, export, parcels, train
+from polyscore.images.extract import extract
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forged")
+    train(flat(folder / "data"), MIXTURES, folder / "run", recipe=RECIPE, device="cpu")
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def refused(run: Path, message: str) -> None:
+    with pytest.raises(PolyscoreError, match=message):
+        extract(run, run.parent / "out")
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", "x"), ("networks", {}), ("networks", {"network": 3}), ("recipe", 3), ("recipe", {}),
+        ("steps", "x"), ("steps", None), ("shards", ["../../x.safetensors"]), ("shards", 3), ("shards", []),
+        ("digest", "x"), ("conditions", []), ("conditions", 3), ("conditions", ["a"] * 50),
+    ],
+)  # fmt: skip
+def test_a_model_that_says_what_cannot_be_is_refused(run, key, value):
+    file = run / "export" / "model.json"
+    told = json.loads(file.read_text())
+    inner = key in ("shards", "digest", "conditions")
+    (told["networks"]["network"] if inner else told)[key] = value
+    file.write_text(json.dumps(told))
+    refused(run, "must|be one export")
+
+
+def test_a_damaged_shard_leaves_no_export_and_other_files_stay_where_they_are(run, tmp_path):
+    (run / "export" / "extra").symlink_to("/etc/hostname")
+    out, steps = extract(run, tmp_path / "good")
+    assert steps == 6 and not (out / "extra").exists() and list(export.networks(out, "cpu"))
+    shutil.rmtree(out)
+    (shard,) = (run / "export").glob("*.safetensors")
+    content = bytearray(shard.read_bytes())
+    content[-5] ^= 1
+    shard.write_bytes(content)
+    refused(run, "it is damaged")
+    shard.unlink()
+    refused(run, "must")
+    os.mkfifo(shard)
+    refused(run, "must")
+
+
+@pytest.mark.parametrize(("key", "value"), [("mixtures", 3), ("mixtures", {}), ("recipe", 3), ("step", "x")])
+def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, key, value):
+    shutil.rmtree(run / "export")
+    newest = sorted((run / "checkpoints").rglob("*.safetensors"))[-1]
+    tensors, about = read_tensors(newest)
+    write_tensors(newest, tensors, about | {key: value})  # with a right sum
+    refused(run, "must")
+    write_tensors(newest, {name: t for name, t in tensors.items() if not name.startswith("average")}, about)
+    refused(run, "must")
+
+
+def test_a_complete_training_that_was_forged_is_no_crash(run, trained):
+    file = run / "export" / "model.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"history": {"network": []}}))
+    data = flat(run.parent / "again")
+    with pytest.raises(PolyscoreError, match="it is damaged"):
+        train(data, MIXTURES, run, recipe=RECIPE, device="cpu")
+
+
+def test_numbers_that_nobody_can_mean_are_refused():
+    for fields in ({"steps": 10**20}, {"steps": 10**9}, {"batch": 10**9}, {"epochs": 10**20}):
+        with pytest.raises(PolyscoreError, match="must be a whole number"):
+            Recipe(**fields)
+
+
+def parcel(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    return path
+
+
+def test_parcels_that_are_encrypted_damaged_swollen_or_empty_are_refused(tmp_path):
+    good = parcel(tmp_path / "p.zip", {"store.json": b"{}", "records/a.jsonl": bytes(range(256)) * 9})
+    content = good.read_bytes()
+    for place, value in ((6, 1), (8, 97), (60, 255)):  # encrypted, a strange method, noise in the first member
+        forged = bytearray(content)
+        for mark, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+            at = forged.find(mark)
+            while at >= 0 and place < 60:
+                forged[at + place + shift] = value
+                at = forged.find(mark, at + 4)
+        start = content.index(b"records/a.jsonl") + 15
+        forged[start : start + 30] = content[start : start + 30] if place < 60 else bytes([value]) * 30
+        good.write_bytes(forged)
+        with pytest.raises(PolyscoreError, match="must be a whole zip file"):
+            parcels.adopt(good, Store(tmp_path / "store"))
+    swollen = parcel(tmp_path / "b.zip", {"store.json": b"{}", "records/a.jsonl": bytes(513 * 2**20)})
+    for path in (swollen, parcel(tmp_path / "none.zip", {}), parcel(tmp_path / "half.zip", {"records/a.jsonl": b""})):
+        with pytest.raises(PolyscoreError, match="must hold records, protocols and sheets only"):
+            parcels.adopt(path, Store(tmp_path / "store"))
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(PolyscoreError, match="must be a whole zip file"):
+        parcels.adopt(tmp_path / "pipe.zip", Store(tmp_path / "store"))
+    assert not Store(tmp_path / "store").records
+
+
+def test_a_place_beside_the_folder_one_stands_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert beside(Path(), "-data") == tmp_path.with_name(tmp_path.name + "-data")
+    assert beside(Path("/"), "-data") == Path("/-data")
+    assert beside(Path("runs/model"), "-data") == Path("runs/model-data")
