@@ -222,9 +222,9 @@ def test_forged_tensors_are_refused(change, tmp_path):
         ps.load(path)
 
 
-@pytest.mark.parametrize("kind", ["flim", "mixture", 3])
+@pytest.mark.parametrize("kind", ["flim", "forest", 3])
 def test_a_kind_that_nobody_registered(kind, tmp_path):
-    with pytest.raises(PolyscoreError, match="kind must be one of vanilla, film"):
+    with pytest.raises(PolyscoreError, match="kind must be one of vanilla, structured, mixture, film"):
         fit(data(), kind=kind)
     path = fit(data(), steps=2).save(tmp_path / "model")
     tensors, about = read_tensors(path)

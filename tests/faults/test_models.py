@@ -260,7 +260,7 @@ def test_a_checkpoint_whose_tensors_do_not_fit_is_refused(forged: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "kind", ["mixture", "", 3, None, ["vanilla"], {"kind": "vanilla"}, "os", "x" * 10**5, "\x1b[2J"]
+    "kind", ["forest", "", 3, None, ["vanilla"], {"kind": "vanilla"}, "os", "x" * 10**5, "\x1b[2J"]
 )
 def test_a_file_chooses_no_class_but_a_registered_one(
     kind: Any, files: dict[str, Path], tmp_path: Path, tally: Tally

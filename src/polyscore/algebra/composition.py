@@ -25,7 +25,7 @@ from polyscore.algebra.expressions import SMALLEST, Exponents, quoted, unknown_c
 from polyscore.algebra.scores import combine, excess
 from polyscore.algebra.validity import Validity, mixture_validity, path_validity, unknown_validity
 from polyscore.devices import without_autocast
-from polyscore.distributions import Density, Distribution, Gaussian
+from polyscore.distributions import Density, Distribution
 from polyscore.distributions.components import Components, components_of
 from polyscore.distributions.distribution import Scale
 from polyscore.errors import ArgumentError, CompositionError, UnknownConditionError, is_finite, shorten
@@ -197,8 +197,8 @@ class Composition:
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether every factor is a Gaussian."""
-        return all(isinstance(factor, Gaussian) for factor in self.factors)
+        """Whether every factor is a Gaussian, a mixture of one too."""
+        return self.mixtures is not None and all(components.count == 1 for components in self.mixtures)
 
     def distribution(self, name: str) -> Distribution:
         """Return the distribution behind a condition, or say that it has none."""

@@ -12,6 +12,7 @@ from polyscore.devices import check_device
 from polyscore.errors import require
 from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
 from polyscore.models.ensemble import Ensemble
+from polyscore.models.fitted import Fitted
 from polyscore.models.network import Network, NetworkCondition
 
 # What `polyscore fit` writes into its folder: the model, and the training to go on with.
@@ -42,10 +43,23 @@ def model_file(path: str | Path) -> Path:
 
 def build_family(checkpoint: Checkpoint) -> Family:
     """Return the family of the networks' conditions; of several networks, one of ensembles."""
+    training, units = checkpoint.training, checkpoint.units
+    members = _closed_forms(checkpoint) or _conditions(checkpoint)
+    return Family(members, checkpoint.schedule, units, training.get("variables"), training)
+
+
+def _closed_forms(checkpoint: Checkpoint) -> dict[str, Fitted] | None:
+    """The conditions of one network that is a mixture and nothing else, as the distributions that they are."""
+    first, *others = checkpoint.networks
+    if others or first.kind != "mixture":
+        return None
+    return {name: Fitted(first, index) for name, index in checkpoint.conditions.items()}
+
+
+def _conditions(checkpoint: Checkpoint) -> dict[str, NetworkCondition | Ensemble]:
     groups = [Network(network, checkpoint.schedule, units=checkpoint.units) for network in checkpoint.networks]
     members: dict[str, NetworkCondition | Ensemble] = {}
     for name, index in checkpoint.conditions.items():
         models = [group.condition(index) for group in groups]
         members[name] = Ensemble(models) if len(models) > 1 else models[0]
-    training = checkpoint.training
-    return Family(members, units=checkpoint.units, variables=training.get("variables"), training=training)
+    return members

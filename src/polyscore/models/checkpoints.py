@@ -19,6 +19,7 @@ from polyscore.files.atomic import write_text
 from polyscore.files.outputs import check_model
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.models.devices import groups_of
+from polyscore.models.fitted import Fitted, are_fitted
 from polyscore.models.network import common_networks, network_conditions
 from polyscore.models.units import Units
 from polyscore.nn import NETWORKS, ScoreNetwork, Stack
@@ -50,6 +51,10 @@ def checkpoint_of(
     members: Mapping[str, object], schedule: Schedule, units: Units | None, training: dict[str, Any]
 ) -> Checkpoint:
     """Return members as `fit` makes them, ensembles too; or say that no file holds them."""
+    if are_fitted(list(members.values())):
+        fitted = {name: member for name, member in members.items() if isinstance(member, Fitted)}
+        network = next(iter(fitted.values())).network
+        return Checkpoint([network], {name: one.index for name, one in fitted.items()}, schedule, units, training)
     columns = {name: network_conditions(member) for name, member in members.items()}
     networks = [group.network for group in common_networks(list(columns.values()))]
     aligned = all(len({model.index for model in column}) == 1 for column in columns.values())

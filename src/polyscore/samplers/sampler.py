@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.algebra.proper import proper
 from polyscore.errors import is_number, require
 from polyscore.fields import Field, prepare
 from polyscore.notices import recording
@@ -209,7 +210,7 @@ class Sampler(Checked):
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
         asked = Asked(n, as_seed(seed), device, dtype, max_particles, history)
         with recording() as doubts, reporting(progress, "sampling") as told:
-            result = run(self, q, asked, told)
+            result = run(self, proper(q), asked, told)
         names = q.family.variables if q.family.has_names else ()
         result = dataclasses.replace(result, variables=names, doubts=tuple(doubts))
         result.warn_if_degenerate()

@@ -16,6 +16,7 @@ Every draw is seeded; a reference can be drawn again.
 from __future__ import annotations
 
 from polyscore.algebra import Composition
+from polyscore.algebra.proper import proper
 from polyscore.errors import require
 from polyscore.notices import warn
 from polyscore.targets.closed_form import ClosedForm
@@ -37,6 +38,7 @@ def exact(q: Composition, method: str | None = None) -> Target:
         q: a proper composition of densities: Gaussians and mixtures, or any in one and two dimensions.
         method: "closed form", "grid", "rejection", "importance" or "product importance" (numerators alone propose).
     """
+    q = proper(q)
     q.validity().settle(repr(q))
     for name in q.conditions:
         q.density(name)  # says which has none

@@ -1,0 +1,85 @@
+"""Compositions of fitted mixtures, kept from being improper by chance.
+
+A composition decays along v like rate(v) = sum_a w_a min_k v' P_{a,k} v, a difference of precisions, each known to a
+relative sqrt(2 / n). Where the rate is z standard errors, z small or negative, the fit says little more than that it is
+positive, which it must be: its mean given that is h(z) = z + phi(z) / Phi(z) errors (a normal cut off at 0). All
+variances are moved by as many of their own errors as bring the least rate there, numerators' down and denominators' up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra.composition import Composition
+from polyscore.algebra.family import Family
+from polyscore.algebra.validity.forms import fan, values_of
+from polyscore.models.fitted import Fitted
+from polyscore.notices import warn
+
+_SURE = 2.0  # errors from which the cut is not felt
+_MOST = 64.0  # errors by which anything is moved
+
+
+def proper(q: Composition) -> Composition:
+    """Return a composition of fitted mixtures that is safely proper: `q` itself where it is, or is not fitted."""
+    factors = [factor for factor in q.factors if isinstance(factor, Fitted)]
+    if len(factors) < len(q.exponents) or not factors or min(q.exponents.values()) > 0:
+        return q
+    exponents = list(q.exponents.values())
+    z = certainty(factors, exponents, 0.0)
+    if z >= _SURE:
+        return q
+    moved = _least_move(factors, exponents, expected(z))
+    warn(
+        f"a composition of fits should be proper beyond doubt; that of {q!r} is {z:.2g} standard errors from not being "
+        f"so. Variances were moved by {moved:.2g} of theirs to what is most likely of a proper one; take more data."
+    )
+    names = list(q.exponents)
+    members = {name: factor.widened(-math.copysign(moved, w))
+               for name, factor, w in zip(names, factors, exponents, strict=True)}  # fmt: skip
+    family = Family(members, q.schedule, q.family.units, q.family.variables if q.family.has_names else None)
+    return Composition(family, dict(q.exponents))
+
+
+def expected(z: float) -> float:
+    """Return the mean of a standard normal about z, given that it is positive."""
+    if z < -8:  # where both are tiny: the asymptotic series of their ratio
+        return -1 / z + 2 / z**3
+    below = 0.5 * math.erfc(-z / math.sqrt(2))
+    return z + math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) / below
+
+
+def certainty(factors: Sequence[Fitted], exponents: Sequence[float], moved: float) -> float:
+    """Return the least rate of decay over its standard error, with all variances moved by so many errors."""
+    directions = _directions(factors, exponents)
+    rate, variance = torch.zeros(directions.shape[1], dtype=torch.float64), torch.zeros(directions.shape[1])
+    for factor, w in zip(factors, exponents, strict=True):
+        scale = (1 + moved * factor.errors) ** (1.0 if w > 0 else -1.0)
+        forms = scale[:, None] * values_of(factor.components.precisions, directions)
+        least, where = forms.min(0)
+        rate = rate + w * least
+        variance = variance + (w * factor.errors[where] * least).square()
+    return (rate / variance.sqrt()).min().item()
+
+
+def _directions(factors: Sequence[Fitted], exponents: Sequence[float]) -> Tensor:
+    """Columns `(d, n)` along which rates are looked at: all around, and the axes of the widest components' sum."""
+    widest = [factor.components.precisions[factor.components.variances.amax(-1).argmax()] for factor in factors]
+    total = torch.stack([w * form for w, form in zip(exponents, widest, strict=True)]).sum(0)
+    axes = torch.linalg.eigh(total).eigenvectors
+    return torch.cat([axes, fan(len(total))], 1)
+
+
+def _least_move(factors: Sequence[Fitted], exponents: Sequence[float], wanted: float) -> float:
+    """The fewest errors for which the rate is as certain as wanted, by bisection."""
+    low, high = 0.0, 1.0
+    while certainty(factors, exponents, high) < wanted and high < _MOST:
+        high *= 2
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if certainty(factors, exponents, middle) < wanted else (low, middle)
+    return high

@@ -1,0 +1,49 @@
+"""Mixtures as `fit(kind="mixture")` returns them: closed forms that know how well they are known."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from polyscore.distributions import Mixture
+from polyscore.distributions.components import Components
+from polyscore.nn import ScoreNetwork
+
+
+class Fitted(Mixture):
+    """One condition of a network of kind "mixture", as the distribution that it is.
+
+    Attributes:
+        network, index: where it came from, which is what files hold.
+        points: how many it was fitted to.
+    """
+
+    def __init__(self, network: ScoreNetwork, index: int) -> None:
+        tensors = {name: part.flatten(0, 1)[index].double().cpu() for name, part in network.tensors().items()}
+        kept = tensors["weights"] > 0
+        weights, means, variances, bases = (tensors[name][kept] for name in ("weights", "means", "variances", "bases"))
+        if not bool(kept.any()) or not bool((variances > 0).all()):
+            raise ValueError("a mixture with weights and variances above 0")
+        self.network, self.index, self.points = network, index, max(1.0, tensors["points"].item())
+        self.dim = network.dim
+        self.components = Components(means, variances, bases, weights / weights.sum())
+
+    @property
+    def errors(self) -> Tensor:
+        """Relative standard error of each component's variances, `(M,)`: sqrt(2 / n) for n points."""
+        return (2 / (self.weights * self.points).clamp_min(1.0)).sqrt()
+
+    def widened(self, by: float) -> Mixture:
+        """Return the mixture whose variances are multiplied by 1 + `by` errors, or divided where that is negative."""
+        factor = (1 + abs(by) * self.errors) ** math.copysign(1.0, by)
+        own, other = self.components, Mixture.__new__(Mixture)
+        other.dim = self.dim
+        other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
+        return other
+
+
+def are_fitted(members: list[object]) -> bool:
+    """Whether all are fitted mixtures of one network, which files can hold."""
+    fitted = [member for member in members if isinstance(member, Fitted)]
+    return len(fitted) == len(members) > 0 and all(member.network is fitted[0].network for member in fitted)

@@ -1,0 +1,142 @@
+"""`fit(kind="mixture")` and `fit(kind="structured")`: closed forms, gates from held-out data, files, few points."""
+
+import math
+
+import pytest
+import torch
+
+import polyscore as ps
+from polyscore.algebra.proper import certainty, expected, proper
+from polyscore.models.fitted import Fitted
+from polyscore.nn.structured import shrunk
+
+QUICK = {"steps": 200, "width": 32, "depth": 2, "learning_rate": 2e-3, "progress": False}
+
+
+def clusters(n: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    truth = {
+        "a": ps.Mixture([[100.0, -3.0], [130.0, 2.0]], [9.0, 0.2], [0.3, 0.7]),
+        "b": ps.Mixture([[110.0, 1.0], [130.0, 2.0]], [9.0, 0.2]),
+        "base": ps.Gaussian([115.0, 0.0], [400.0, 9.0]),
+    }
+    return {name: member.sample(n, seed=seed + k) for k, (name, member) in enumerate(truth.items())}
+
+
+def ring(n: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(3)
+    angle = 2 * math.pi * torch.rand(n, generator=draw)
+    radius = 4 + 0.3 * torch.randn(n, generator=draw)
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
+
+
+@pytest.mark.parametrize("model", ["conditional", "separate"])
+def test_a_fitted_mixture_is_a_closed_form_in_the_units_of_the_data(model):
+    data = clusters(2000)
+    p = ps.fit(data, kind="mixture", model=model, progress=False)
+    assert isinstance(p.members["a"], Fitted) and p["a"].is_closed_form
+    x = data["a"][:200].double()
+    density = ps.exact(p["a"]).log_prob(x)
+    truth = ps.Mixture([[100.0, -3.0], [130.0, 2.0]], [9.0, 0.2], [0.3, 0.7]).log_prob(x)
+    assert (density - truth).abs().mean() < 0.1
+    x.requires_grad_(True)
+    slope = torch.autograd.grad(p["a"].log_density(x, 0.3).sum(), x)[0]
+    torch.testing.assert_close(p["a"].score(x.detach(), 0.3), slope)
+
+
+def test_a_fitted_mixture_survives_its_file(tmp_path):
+    p = ps.fit(clusters(500), kind="mixture", progress=False)
+    p.save(tmp_path / "mixture")
+    again = ps.load(tmp_path / "mixture")
+    x = torch.tensor([[120.0, 1.0], [90.0, -5.0]])
+    assert torch.equal(again["b"].score(x, 0.2), p["b"].score(x, 0.2)) and again.members["b"].points == 500
+
+
+@pytest.mark.parametrize("kind", ["mixture", "structured"])
+def test_trainings_resume_and_serve_ensembles(kind, tmp_path):
+    data = clusters(300)
+    whole = ps.fit(data, kind=kind, **QUICK)
+    ps.fit(data, kind=kind, **{**QUICK, "steps": 100}, checkpoint=tmp_path / "t")
+    resumed = ps.fit(data, kind=kind, **QUICK, checkpoint=tmp_path / "t")
+    x = torch.tensor([[120.0, 1.0], [100.0, -4.0]])
+    torch.testing.assert_close(resumed["a"].score(x, 0.3), whole["a"].score(x, 0.3))
+    both = ps.fit(data, kind=kind, ensemble=2, **QUICK)
+    assert both.members["a"].spread(x, 0.3).shape == x.shape
+
+
+def test_the_score_of_a_structured_network_is_its_mixture_far_from_all_data():
+    data = {"ring": ring(1500), "base": torch.randn(1500, 2, generator=torch.Generator().manual_seed(1)) * 4}
+    p = ps.fit(data, kind="structured", **QUICK)
+    q = ps.fit(data, kind="mixture", progress=False)
+    far = torch.tensor([[200.0, 100.0], [-300.0, 20.0]])
+    # float32 a million deviations out: relative
+    torch.testing.assert_close(p["ring"].score(far, 0.1), q["ring"].score(far, 0.1), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_residual_is_believed_where_the_mixture_is_wrong_and_nowhere_else():
+    """A ring with one Gaussian allowed needs the network; a Gaussian does not: gates of chance stay below 3 % of all."""
+    draw = torch.Generator().manual_seed(5)
+    data = {"ring": ring(3000), "gaussian": 3 * torch.randn(3000, 2, generator=draw)}
+    p = ps.fit(data, kind="structured", options={"components": 1}, steps=3000, width=128, depth=3, learning_rate=1e-3,
+               ema=0.99, progress=False)  # fmt: skip
+    gates = p.groups[0].network.tensors()["gates"][0]
+    inside = slice(2, 9)  # noise from a twentieth of the data's width to all of it
+    assert gates[0, inside, :3].mean() > 0.5
+    assert gates[1].mean() < 0.03
+    assert bool((gates[..., -1] == 0).all())
+
+
+def test_a_gate_is_the_least_squares_factor_less_two_errors():
+    draw = torch.Generator().manual_seed(0)
+    residual = torch.randn(4000, 3, generator=draw)
+    left = 0.6 * residual + 0.5 * torch.randn(4000, 3, generator=draw)
+    depth, rows = torch.rand(4000, generator=draw), torch.arange(4000)
+    shells, gates = shrunk(depth, residual, left, rows)
+    inner = depth <= torch.quantile(depth, 0.5)
+    factor = (residual * left)[inner].sum() / residual[inner].square().sum()
+    assert gates[0] < factor and gates[0] == pytest.approx(factor.item(), abs=0.05)
+    assert gates[-1] == 0 and bool((shells.diff() > 0).all())
+    assert shrunk(depth, residual, -left, rows)[1].max() == 0
+
+
+@pytest.mark.filterwarnings("ignore:(points should be many|every column should vary|data should be)")
+@pytest.mark.parametrize("kind", ["mixture", "structured"])
+def test_few_and_degenerate_points_give_finite_scores(kind):
+    draw = torch.Generator().manual_seed(0)
+    data = {"two": torch.tensor([[1.0, 2.0, 3.0], [1.5, 0.0, 3.5]]), "same": torch.ones(40, 3), "flat": torch.cat(
+        [torch.randn(60, 2, generator=draw), torch.zeros(60, 1)], 1), "few": torch.randn(4, 3, generator=draw)}  # fmt: skip
+    p = ps.fit(data, kind=kind, **QUICK)
+    for name in data:
+        assert bool(p[name].score(torch.randn(5, 3, generator=draw), 0.3).isfinite().all())
+
+
+def test_the_mean_of_a_normal_cut_off_at_zero():
+    x = torch.linspace(0, 40, 400_001, dtype=torch.float64)
+    for z in (-12.0, -8.5, -3.0, -0.5, 0.0, 1.3, 4.0):
+        log = -0.5 * (x - z) ** 2
+        weights = (log - log.max()).exp()
+        weights[0] *= 0.5  # the trapezoid
+        assert expected(z) == pytest.approx((weights @ x / weights.sum()).item(), rel=2e-2 if z < -8 else 1e-4)
+
+
+def test_a_composition_that_is_improper_by_chance_is_made_proper_and_says_so():
+    """At 60 points N(0, 10) N(0, 1) / N(0, 1) is improper about every other time."""
+    seen = 0
+    for seed in range(4):
+        draw = torch.Generator().manual_seed(seed)
+        data = {name: torch.randn(60, 2, generator=draw) * torch.tensor(scale).sqrt()
+                for name, scale in (("a", [10.0, 1.0]), ("b", [1.0, 10.0]), ("base", [1.0, 1.0]))}  # fmt: skip
+        q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+        seen += q.validity().proper is False
+        with pytest.warns(ps.errors.DegeneracyWarning, match="fits should be proper beyond doubt"):
+            other = proper(q)
+        assert other.validity().proper is True
+        with pytest.warns(ps.errors.DegeneracyWarning, match="fits should be proper"):
+            run = ps.Denoise(20).sample(q, 50, seed=0)
+        assert bool(run.samples.isfinite().all()) and any("beyond doubt" in doubt for doubt in run.doubts)
+    assert seen > 0
+
+
+def test_a_composition_that_is_surely_proper_stays_itself():
+    q = ps.base_composition(ps.fit(clusters(2000), kind="mixture", progress=False), base="base")
+    assert proper(q) is q and certainty(q.factors, list(q.exponents.values()), 0.0) > 2
