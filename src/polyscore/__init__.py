@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
 _HOMES = {
@@ -24,6 +24,7 @@ _HOMES = {
         "Run",
         "SuperDiffAnd",
         "SuperDiffOr",
+        "auto",
     ],
     "schedules": ["DDPM", "VP", "Cosine", "LinearFlow", "Schedule"],
     "targets": ["exact"],
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from polyscore.samplers import Run as Run
     from polyscore.samplers import SuperDiffAnd as SuperDiffAnd
     from polyscore.samplers import SuperDiffOr as SuperDiffOr
+    from polyscore.samplers import auto as auto
     from polyscore.schedules import DDPM as DDPM
     from polyscore.schedules import VP as VP
     from polyscore.schedules import Cosine as Cosine

@@ -74,7 +74,7 @@ def test_the_score_of_a_structured_network_is_its_mixture_far_from_all_data():
 
 @pytest.mark.slow
 def test_the_residual_is_believed_where_the_mixture_is_wrong_and_nowhere_else():
-    """A ring with one Gaussian allowed needs the network; a Gaussian does not: gates of chance stay below 3 % of all."""
+    """A ring with one Gaussian allowed needs the network; a Gaussian does not: few gates open by chance."""
     draw = torch.Generator().manual_seed(5)
     data = {"ring": ring(3000), "gaussian": 3 * torch.randn(3000, 2, generator=draw)}
     p = ps.fit(data, kind="structured", options={"components": 1}, steps=3000, width=128, depth=3, learning_rate=1e-3,
@@ -103,8 +103,9 @@ def test_a_gate_is_the_least_squares_factor_less_two_errors():
 @pytest.mark.parametrize("kind", ["mixture", "structured"])
 def test_few_and_degenerate_points_give_finite_scores(kind):
     draw = torch.Generator().manual_seed(0)
-    data = {"two": torch.tensor([[1.0, 2.0, 3.0], [1.5, 0.0, 3.5]]), "same": torch.ones(40, 3), "flat": torch.cat(
-        [torch.randn(60, 2, generator=draw), torch.zeros(60, 1)], 1), "few": torch.randn(4, 3, generator=draw)}  # fmt: skip
+    flat = torch.cat([torch.randn(60, 2, generator=draw), torch.zeros(60, 1)], 1)
+    two, few = torch.tensor([[1.0, 2.0, 3.0], [1.5, 0.0, 3.5]]), torch.randn(4, 3, generator=draw)
+    data = {"two": two, "same": torch.ones(40, 3), "flat": flat, "few": few}
     p = ps.fit(data, kind=kind, **QUICK)
     for name in data:
         assert bool(p[name].score(torch.randn(5, 3, generator=draw), 0.3).isfinite().all())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HELP = {
     "family": "A YAML family file (`polyscore example` prints one), what `polyscore fit` wrote, or module:function.",
     "expression": "Such as 'a1 * a2 / base' or '(a1 * a2)^0.5'.",
-    "K": "Particles a swarm; 1 is plain denoising.",
+    "K": "Particles a swarm; 1 is plain denoising. Without this, or another option of a sampler, it is chosen.",
     "steps": "Time steps; a warning says when they are too few.",
     "churn": "1 is the SDE (the default), 0 the ODE.",
     "clip": "Bound on the log-weight rate; none by default, 15 with --published.",
@@ -44,7 +44,7 @@ def command(
     family: Annotated[Path, typer.Argument(help=_HELP["family"], metavar="FAMILY.yaml|RUN|MODULE:FUNCTION")],
     expression: Annotated[str, typer.Argument(help=_HELP["expression"])],
     n: Annotated[int, typer.Option("-n", help="Samples.")] = 5000,
-    particles: Annotated[int | None, typer.Option("-K", "--particles", help=_HELP["K"], show_default="16")] = None,
+    particles: Annotated[int | None, typer.Option("-K", "--particles", help=_HELP["K"], show_default="chosen")] = None,
     steps: Annotated[int | None, typer.Option(help=_HELP["steps"], show_default="100; 500 with --published")] = None,
     churn: Annotated[float | None, typer.Option(help=_HELP["churn"])] = None,
     clip: Annotated[float | None, typer.Option(help=_HELP["clip"])] = None,
@@ -77,7 +77,12 @@ def command(
         target, picture = _outputs(out, plot, force, source.files)
         q, chosen = _composed(expression, source, device), make_sampler(options)
         run = chosen.sample(q, n, seed, device=device, progress=lambda done, steps: tell(done, steps, "sampling"))
-        summary = summarise(q, run) | {"sampler": repr(chosen), "seed": seed, "expression": expression}
+        summary = summarise(q, run) | {
+            "sampler": run.sampler,
+            "reason": run.reason,
+            "seed": seed,
+            "expression": expression,
+        }
         run.save(target, force=force, about=summary)
         if picture:
             _plot(picture, run, q, chosen)
@@ -204,6 +209,7 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
     return {
         "composition": f"{summary['expression']}   (W = {summary['total']:g})",
         "validity": summary["validity"],
+        "sampler": summary["reason"] or summary["sampler"],
         "samples": f"{summary['n']} of {summary['particles']} particles each",
         "mean": " ".join(map(number, summary["mean"][:6])),
         "std": " ".join(map(number, (summary["std"] or [])[:6])),

@@ -27,7 +27,7 @@ class Flags:
 def make_sampler(options: Flags) -> Sampler:
     """Return the sampler that the options describe, or say which of them do not go together."""
     from polyscore.errors import ArgumentError
-    from polyscore.samplers import Denoise, FeynmanKac
+    from polyscore.samplers import Auto, Denoise, FeynmanKac
 
     flags = {"-K": options.particles, "--churn": options.churn, "--clip": options.clip,
              "--resampling": options.resampling, "--threshold": options.threshold}  # fmt: skip
@@ -42,6 +42,8 @@ def make_sampler(options: Flags) -> Sampler:
     if options.published:
         _refuse(given, "--published", ("-K", "--clip"))
         return FeynmanKac.published(given.get("-K", 16), _or(options.steps, 500), given.get("--clip", 15.0))
+    if not given:
+        return Auto(steps=_or(options.steps, Auto.steps))
     return FeynmanKac(
         particles=given.get("-K", 16), steps=_or(options.steps, FeynmanKac.steps), clip=options.clip,
         churn=given.get("--churn", 1.0),

@@ -2,6 +2,7 @@
 
 from polyscore.mixtures.choose import fit_mixture
 from polyscore.mixtures.em import Fit
+from polyscore.mixtures.redraw import Parts, redrawn, support
 from polyscore.mixtures.shapes import SHAPES, Shape
 
-__all__ = ["SHAPES", "Fit", "Shape", "fit_mixture"]
+__all__ = ["SHAPES", "Fit", "Parts", "Shape", "fit_mixture", "redrawn", "support"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from polyscore.distributions import Mixture
 from polyscore.distributions.components import Components
+from polyscore.mixtures import Parts, redrawn, support
 from polyscore.nn import ScoreNetwork
 
 
@@ -31,16 +33,33 @@ class Fitted(Mixture):
 
     @property
     def errors(self) -> Tensor:
-        """Relative standard error of each component's variances, `(M,)`: sqrt(2 / n) for n points."""
-        return (2 / (self.weights * self.points).clamp_min(1.0)).sqrt()
+        """Relative standard error of each component's variances, `(M,)`: sqrt(2 / n) for n points behind them."""
+        return (2 / support(self._parts, self.points).amin(-1)).sqrt()
 
-    def widened(self, by: float) -> Mixture:
+    @property
+    def _parts(self) -> Parts:
+        own = self.components
+        assert own.bases is not None
+        return Parts(own.weights, own.means, own.variances, own.bases)
+
+    def redrawn(self, source: Generator) -> Mixture:
+        """Return another mixture that as many points could as well have given."""
+        parts = redrawn(self._parts, self.points, source)
+        return _mixture(self.dim, Components(parts.means, parts.variances, parts.bases, parts.weights))
+
+    def widened(self, by: float) -> Fitted:
         """Return the mixture whose variances are multiplied by 1 + `by` errors, or divided where that is negative."""
         factor = (1 + abs(by) * self.errors) ** math.copysign(1.0, by)
-        own, other = self.components, Mixture.__new__(Mixture)
-        other.dim = self.dim
+        own, other = self.components, copy.copy(self)
         other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
         return other
+
+
+def _mixture(dim: int, components: Components) -> Mixture:
+    """The mixture of components that are known to be sound."""
+    found = Mixture.__new__(Mixture)
+    found.dim, found.components = dim, components
+    return found
 
 
 def are_fitted(members: list[object]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.mixtures import Fit, fit_mixture
+from polyscore.mixtures import Fit, Parts, fit_mixture, redrawn
 from polyscore.nn.network import Architecture, At
 from polyscore.nn.stack import Stack
 from polyscore.schema import Checked, count, setting
@@ -76,6 +76,22 @@ class Mixed(Stack):
             held[: fit.count] = part.to(held)
         self.weights[g, c, fit.count :] = 0
         self.points[g, c] = fit.points
+
+    def parts(self, g: int, c: int) -> Parts:
+        """Return one mixture, the components that are there."""
+        there = self.weights[g, c] > 0
+        held = (getattr(self, name)[g, c][there] for name in Parts._fields)
+        return Parts(*(part.double().cpu() for part in held))
+
+    def redrawn(self, source: torch.Generator) -> dict[str, Tensor]:
+        """Return all tensors, with other mixtures that the same number of points could have given."""
+        found = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        for g, c in torch.cartesian_prod(*(torch.arange(size) for size in self.points.shape[:2])).tolist():
+            other = redrawn(self.parts(g, c), max(1.0, self.points[g, c].item()), source)
+            there = self.weights[g, c] > 0
+            for name, part in other._asdict().items():
+                found[name][g, c, there] = part.to(found[name])
+        return found
 
     def embed(self, t: Tensor) -> At:
         """Return t, sigma, and the centres and variances of the noised components, `(..., M, d)`."""

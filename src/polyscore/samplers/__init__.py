@@ -1,5 +1,6 @@
 """Samplers of compositions: `Denoise` (SDE to ODE), `FeynmanKac`, and what others are made of."""
 
+from polyscore.samplers.auto import Auto, auto
 from polyscore.samplers.catalogue import SAMPLERS, build_sampler, describe, parts_of
 from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
@@ -27,6 +28,7 @@ __all__ = [
     "STARTS",
     "ULA",
     "AnnealedLangevin",
+    "Auto",
     "Controlled",
     "Denoise",
     "Draw",
@@ -41,6 +43,7 @@ __all__ = [
     "SuperDiffAnd",
     "SuperDiffOr",
     "TimeGrid",
+    "auto",
     "build_sampler",
     "describe",
     "parts_of",

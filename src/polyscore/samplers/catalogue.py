@@ -9,6 +9,7 @@ from typing import Any
 
 from polyscore.errors import ArgumentError, require, shorten
 from polyscore.registry import Registry
+from polyscore.samplers.auto import Auto
 from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
@@ -33,6 +34,7 @@ SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
         "feynman-kac": FeynmanKac,
         "published": FeynmanKac.published,
         "controlled": Controlled,
+        "auto": Auto,
         "annealed-langevin": AnnealedLangevin,
         "precision-weighted": PrecisionWeighted,
         "superdiff-or": SuperDiffOr,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -90,6 +90,8 @@ class Sampler(Checked):
     that it has in all others: `particles` K, `clip`, `order`, `resampling` (None: no weights), `threshold`, `window`,
     `ancestry`, `quadrature`. A subclass opens one by `particles: int = 8`.
     """
+
+    reason: ClassVar[str] = ""  # why it was chosen, where `auto` has; no option, and no part of what it is
 
     particles: int = fixed(1, count())
     steps: int = setting(100, count())
@@ -212,6 +214,6 @@ class Sampler(Checked):
         with recording() as doubts, reporting(progress, "sampling") as told:
             result = run(self, proper(q), asked, told)
         names = q.family.variables if q.family.has_names else ()
-        result = dataclasses.replace(result, variables=names, doubts=tuple(doubts))
+        result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
         result.warn_if_degenerate()
         return result

@@ -120,17 +120,22 @@ def evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
     state = replace(state, x=x, score=score, alarm=state.alarm + 0 * score.sum())
     if excess is None:
         return state
-    now = plan.coefficients(i)
-    rate = excess * now.across
-    if "along" in plan.used:
-        rate = rate + now.along * (x * score).flatten(2).sum(-1)
-    if "constant" in plan.used:
-        rate = rate + now.constant
+    rate = rate_of(plan, x, score, excess, i)
     if clip is not None:
         clamped = rate.clamp(-clip, clip)
         share = torch.count_nonzero(clamped != rate) / rate.numel()
         rate, state = clamped, replace(state, clipped=state.clipped + share)
     return replace(state, rate=rate, alarm=state.alarm + 0 * rate.sum())
+
+
+def rate_of(plan: Plan, x: Tensor, score: Tensor, excess: Tensor | None, i: int | Tensor) -> Tensor:
+    """Return g = constant + along <x, S> + across excess, `(N, K)`, of scores at time i."""
+    assert excess is not None
+    now = plan.coefficients(i)
+    rate = excess * now.across
+    if "along" in plan.used:
+        rate = rate + now.along * (x * score).flatten(2).sum(-1)
+    return rate + now.constant if "constant" in plan.used else rate
 
 
 def apply_kernels(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str, Tensor]) -> State:

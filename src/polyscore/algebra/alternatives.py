@@ -1,0 +1,72 @@
+"""Compositions that the same amount of data could as well have given: what is known of the error of learned scores.
+
+Mixtures that were fitted, alone or inside of a network, are redrawn by their standard errors; of ensembles, each model
+is one. Of anything else nothing is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polyscore.algebra.composition import Composition
+from polyscore.algebra.family import Family
+from polyscore.distributions import Distribution
+from polyscore.models.ensemble import Ensemble
+from polyscore.models.fitted import Fitted
+from polyscore.models.network import Network, NetworkCondition
+from polyscore.nn import ScoreNetwork, StackNetwork
+from polyscore.nn.mixture import Mixed
+from polyscore.rng import generator
+
+
+def alternatives(q: Composition, count: int, seed: int = 0) -> list[Composition]:
+    """Return `count` of them, or as many as an ensemble has models; none where nothing is known of the error.
+
+    Closed forms that nobody fitted have no error: they stay what they are.
+    """
+    members = {name: q.family.members[name] for name in q.exponents}
+    models = min((len(m.models) for m in members.values() if isinstance(m, Ensemble)), default=count)
+    if all(_is_exact(member) for member in members.values()):
+        return []
+    found = [_other(members, k, seed) for k in range(models)]
+    return [_composed(q, other) for other in found if other is not None]
+
+
+def _is_exact(member: object) -> bool:
+    return isinstance(member, Distribution) and not isinstance(member, Fitted)
+
+
+def _other(members: dict[str, Any], k: int, seed: int) -> dict[str, Any] | None:
+    """The k-th alternative of every member, or None where one has none."""
+    networks: dict[int, Network] = {}
+    found: dict[str, Any] = {}
+    for name, member in members.items():
+        if isinstance(member, Ensemble):
+            found[name] = member.models[k]
+        elif isinstance(member, Fitted):
+            found[name] = member.redrawn(generator(seed, "alternative", name, k))
+        elif isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
+            group = networks.setdefault(id(member.group), _redrawn(member.group, stack, k, seed))
+            found[name] = group.condition(member.index)
+        elif _is_exact(member):
+            found[name] = member
+        else:
+            return None
+    return found
+
+
+def _mixed(network: ScoreNetwork) -> Mixed | None:
+    stack = getattr(network, "stack", None)
+    return stack if isinstance(stack, Mixed) else None
+
+
+def _redrawn(group: Network, stack: Mixed, k: int, seed: int) -> Network:
+    """The group with other mixtures inside of its networks."""
+    tensors = stack.redrawn(generator(seed, "alternative", k))
+    return Network(StackNetwork.of(stack, tensors), group.schedule, group.precision, group.units)
+
+
+def _composed(q: Composition, members: dict[str, Any]) -> Composition:
+    """The composition of other members, in the same units."""
+    family = Family(members, q.schedule, q.family.units)
+    return Composition(family, dict(q.exponents))

@@ -1,0 +1,154 @@
+"""A sampler chosen by what the composition itself says: no reference is asked for.
+
+Three questions, in this order.
+
+1. Is there anything to correct? Particles that only add scores gather log-weights G; where Var(G) is less than twice
+   what redrawing the fits by their own errors changes in G, correction would amplify the error of the fits rather than
+   mend that of adding scores (`alternatives`). Then scores are added, and no more.
+2. Is it Gaussian? Then a control leaves nothing to weigh, and four particles do.
+3. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
+   their outputs are off in total variation.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra import Composition
+from polyscore.algebra.alternatives import alternatives
+from polyscore.algebra.proper import proper
+from polyscore.errors import PolyscoreWarning, ScoreError, is_count, require, shorten
+from polyscore.rng import as_seed, derive
+from polyscore.samplers import step
+from polyscore.samplers.checks import Asked, before
+from polyscore.samplers.controlled import Controlled
+from polyscore.samplers.denoise import Denoise
+from polyscore.samplers.feynman_kac import FeynmanKac
+from polyscore.samplers.loop import iterate
+from polyscore.samplers.run import Run
+from polyscore.samplers.sampler import Sampler
+from polyscore.schema import count, setting
+
+_OTHERS = 8  # redrawn fits
+_PATHS = 256  # particles that gather log-weights, and pilot swarms
+_AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
+_TORN = 0.3
+_FIRST = 16  # particles
+_MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
+
+
+def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sampler:
+    """Return the sampler for `q`, with a `reason` in words.
+
+    Args:
+        most: particles a swarm, at most.
+        steps: from noise to data.
+        seed: of the pilot runs.
+    """
+    require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__)
+    require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
+        chosen, reason = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
+    chosen = replace(chosen, steps=steps)
+    object.__setattr__(chosen, "reason", reason)
+    return chosen
+
+
+def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
+    if len(q.exponents) == 1 and q.total == 1:
+        return Denoise(), "Chosen: Denoise, since one condition by itself needs no correction."
+    if most == 1:
+        return Denoise(), "Chosen: Denoise, since one particle was asked for at most."
+    if math.prod(q.event) > _MOST_COORDINATES:
+        return FeynmanKac(min(4, most), threshold=0.5), (
+            f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of {math.prod(q.event)} coordinates would cost more "
+            "than they tell. Compare K = 1, 4 and 16."
+        )
+    signal, noise = correction(q, seed)
+    if noise is not None and signal < 2 * noise:
+        return Denoise(), (
+            f"Chosen: Denoise. What there is to correct has a variance of {signal:.2g}, and {noise:.2g} of that would "
+            "come from redrawing the data: correction would amplify their error."
+        )
+    if q.is_gaussian:
+        return Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
+    sampler, reason = _by_pilots(q, most, seed)
+    known = "" if noise is not None or q.is_closed_form else (
+        " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
+        "kind='structured' or ensemble=5 to know it."
+    )  # fmt: skip
+    return sampler, reason + known
+
+
+def correction(q: Composition, seed: int) -> tuple[float, float | None]:
+    """Return Var(G) along paths that add scores, and the mean of Var(G' - G) over alternatives; None without any."""
+    plan = before(FeynmanKac(1), q, Asked(_PATHS, seed, history=False))
+    others = alternatives(q, _OTHERS, seed)
+    fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *others)]
+    total = torch.zeros(len(fields), _PATHS, dtype=torch.float64, device=plan.like.device)
+    last: list[Tensor] | None = None
+    for i, state in enumerate(iterate(plan, 0, _PATHS, graphs=False)):
+        rates = [step.rate_of(plan, state.x, *field(state.x, i), i)[:, 0].double() for field in fields]
+        if last is not None:
+            now = plan.coefficients(i - 1)
+            total += torch.stack([step.gain(plan, a, b, now) for a, b in zip(last, rates, strict=True)])
+        last = rates
+    own = _variance(total[0])
+    return own, sum(_variance(other - total[0]) for other in total[1:]) / len(others) if others else None
+
+
+def _variance(values: Tensor) -> float:
+    found = values.var(correction=0).item()
+    return found if math.isfinite(found) else math.inf
+
+
+def _by_pilots(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
+    """The fewest particles for which pilot swarms agree; where none do, the clip or the most that there may be."""
+    particles, shares = min(_FIRST, most), dict[int, float]()
+    while True:
+        shares[particles] = _agreement(FeynmanKac(particles, threshold=0.5), q, seed)
+        if shares[particles] >= _AGREED or particles >= most:
+            break
+        particles = min(4 * particles, most)
+    said = ", ".join(f"{100 * share:.0f} % at K = {k}" for k, share in shares.items())
+    if shares[particles] < _TORN and not q.is_closed_form:
+        return FeynmanKac(_FIRST, clip=15.0), (
+            f"Chosen: FeynmanKac({_FIRST}, clip=15). By their evidence only {said} of pilot swarms count; a clip "
+            "bounds what wrong scores can do."
+        )
+    return FeynmanKac(particles, threshold=0.5), (
+        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts. By their evidence {said} of pilot "
+        "swarms count."
+    )
+
+
+def _agreement(sampler: Sampler, q: Composition, seed: int) -> float:
+    """The effective share of pilot swarms; 0 where they come to nothing."""
+    try:
+        run = sampler.sample(q, _PATHS, seed, progress=False, history=False)
+    except ScoreError:
+        return 0.0
+    return run.evidence_share if run.evidence_share == run.evidence_share else 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Auto(Sampler):
+    """`auto` as a sampler, for files and commands: it chooses anew for every composition.
+
+    Args:
+        most: particles a swarm, at most.
+        steps: from noise to data; what else a sampler has is chosen.
+    """
+
+    most: int = setting(64, count())
+
+    def sample(self, q: Composition, n: int, seed: int = 0, **options: Any) -> Run:
+        """Choose, then sample; `run.reason` says why."""
+        return auto(q, self.most, self.steps).sample(q, n, seed, **options)

@@ -1,0 +1,120 @@
+"""The automatic choice: by what the composition says of itself, and with a reason."""
+
+import pytest
+import torch
+
+import polyscore as ps
+from polyscore.algebra.alternatives import alternatives
+from polyscore.mixtures import Parts, redrawn, support
+from polyscore.paper.settings import setting
+from polyscore.samplers import Auto, build_sampler, describe
+from polyscore.samplers.auto import correction
+
+
+def fitted(name: str, n: int, seed: int = 0) -> ps.Composition:
+    truth = setting(name)
+    data = {c: m.sample(n, seed=seed + k) for k, (c, m) in enumerate(truth.members.items())}
+    return ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+
+
+def test_gaussians_are_controlled_and_one_condition_is_denoised():
+    q = ps.base_composition(setting("gaussian-nonfactorized-ood"))
+    chosen = ps.auto(q)
+    assert isinstance(chosen, ps.Controlled) and "Gaussians" in chosen.reason
+    run = chosen.sample(q, 200, seed=0)
+    assert run.reason == chosen.reason and chosen.reason in run.summary()
+    assert isinstance(ps.auto(q.family["a1"]), ps.Denoise)
+    assert isinstance(ps.auto(q, most=1), ps.Denoise)
+
+
+def test_mixtures_get_as_many_particles_as_their_swarms_need():
+    near, far = (ps.auto(ps.base_composition(setting(name))) for name in ("mixture-id", "mixture-ood"))
+    assert isinstance(near, ps.FeynmanKac) and isinstance(far, ps.FeynmanKac)
+    assert near.particles == 16 < far.particles == 64 and "K = 64" in far.reason
+    assert ps.auto(ps.base_composition(setting("mixture-ood")), most=20).particles == 20
+
+
+def test_what_the_data_do_not_show_is_not_corrected():
+    """Factorised: nothing to correct but the error of the fit. At 10,000 points 0.1 of variance is 36 times it."""
+    nothing, something = fitted("gaussian-factorized-ood", 2000), fitted("gaussian-nonfactorized-ood", 10_000)
+    signal, noise = correction(nothing, 0)
+    assert signal < 2 * noise and isinstance(ps.auto(nothing), ps.Denoise)
+    signal, noise = correction(something, 0)
+    assert signal > 10 * noise and isinstance(ps.auto(something), ps.Controlled)
+
+
+def test_the_signal_of_exact_scores_is_the_variance_of_their_log_weights():
+    q = ps.base_composition(setting("gaussian-nonfactorized-ood"))
+    signal, noise = correction(q, 3)
+    run = ps.FeynmanKac(1).sample(q, 4000, seed=11)
+    assert noise is None and signal == pytest.approx(run.log_evidence.double().var().item(), rel=0.4)
+    # 256 and 4000 draws of a skewed square: 0.4 is four standard errors
+
+
+def test_scores_of_which_nothing_is_known_say_so():
+    def noise(x, t):
+        return ps.VP().sigma(t)[:, None] * x
+
+    p = ps.Family({name: ps.Learned(noise, (2,), ps.VP()) for name in ("a", "b", "base")})
+    assert "Nothing is known of the error" in ps.auto(ps.base_composition(p)).reason
+    wide = ps.Family({name: ps.Learned(lambda x, t: x, (3, 32, 32), ps.VP()) for name in ("a", "b", "base")})
+    assert "3072 coordinates" in ps.auto(ps.base_composition(wide)).reason
+
+
+def test_structured_networks_and_ensembles_know_their_error():
+    truth = setting("gaussian-factorized-ood")
+    data = {c: m.sample(300, seed=k) for k, (c, m) in enumerate(truth.members.items())}
+    quick = {"steps": 30, "width": 16, "depth": 2, "progress": False}
+    structured = ps.base_composition(ps.fit(data, kind="structured", **quick))
+    ensemble = ps.base_composition(ps.fit(data, ensemble=3, **quick))
+    assert len(alternatives(structured, 4)) == 4 and len(alternatives(ensemble, 8)) == 3
+    assert alternatives(ps.base_composition(ps.fit(data, **quick)), 4) == []
+    x = torch.tensor([[1.0, -2.0]])
+    others = torch.stack([other.score(x, 0.3) for other in alternatives(structured, 4)])
+    assert others.std(0).min() > 0 and (others.mean(0) - structured.score(x, 0.3)).abs().max() < 1
+
+
+def test_it_can_be_written_down_and_refuses_what_cannot_be_sampled():
+    assert build_sampler(describe(Auto(most=8))) == Auto(most=8)
+    p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=2.0)})
+    with pytest.raises(ps.errors.PolyscoreError, match="normalisable"):
+        ps.auto(p["a"] ** 2 / p["b"] ** -1 / p["b"] ** 6)
+    with pytest.raises(ps.errors.PolyscoreError, match="composition"):
+        ps.auto(p)
+    with pytest.raises(ps.errors.PolyscoreError, match="most"):
+        ps.auto(p["a"] * p["b"], most=0)
+
+
+def rotation(angle: float) -> torch.Tensor:
+    c, s = torch.cos(torch.tensor(angle)), torch.sin(torch.tensor(angle))
+    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", ["full", "diagonal", "spherical", "one spherical"])
+def test_redrawn_mixtures_scatter_like_fits_to_other_data(shape):
+    """Deviation over 300 redraws against that over 300 fits to 400 points each: chi-squared within 25 %, 5 sigma."""
+    variances = {"full": [[3.0, 0.5]], "diagonal": [[3.0, 0.5]], "spherical": [[1.0, 1.0]],
+                 "one spherical": [[1.0, 1.0]] * 2}[shape]  # fmt: skip
+    count, n = len(variances), 400
+    bases = torch.stack([rotation(0.5) if shape == "full" else torch.eye(2, dtype=torch.float64)] * count)
+    means = torch.tensor([[0.0, 0.0], [50.0, 0.0]], dtype=torch.float64)[:count]
+    parts = Parts(torch.full((count,), 1 / count, dtype=torch.float64), means,
+                  torch.tensor(variances, dtype=torch.float64), bases)  # fmt: skip
+    source = torch.Generator().manual_seed(0)
+    others = [redrawn(parts, n, source) for _ in range(300)]
+    covariances = torch.stack([(o.bases * o.variances[:, None]) @ o.bases.mT for o in others])[:, 0]
+    behind = n * (2 if shape == "spherical" else 2 if shape == "one spherical" else 1)
+    assert support(parts, n)[0, 0] == pytest.approx(behind)
+    truth = (bases[0] * parts.variances[0]) @ bases[0].mT
+    draws = torch.randn(300, behind, 2, generator=source, dtype=torch.float64) * parts.variances[0].sqrt() @ bases[0].T
+    if shape in ("spherical", "one spherical"):
+        expected = draws[..., 0].square().mean(1).std()
+        assert covariances[:, 0, 0].std().item() == pytest.approx(expected.item(), rel=0.25)
+        torch.testing.assert_close(covariances[:, 0, 0], covariances[:, 1, 1])
+        return
+    fits = draws.mT @ draws / behind
+    for i, j in ((0, 0), (1, 1), (0, 1)) if shape == "full" else ((0, 0), (1, 1)):
+        assert covariances[:, i, j].std().item() == pytest.approx(fits[:, i, j].std().item(), rel=0.25)
+    assert (covariances.mean(0) - truth).abs().max() < 0.1
+    moved = torch.stack([o.means[0] for o in others])
+    torch.testing.assert_close(n * moved.T.cov(), truth, rtol=0.3, atol=0.2)
