@@ -287,7 +287,7 @@ WRONG = {
     "number": (lambda x: 0.0, r"must have shape \(\d+,\); got float. Mend Own.log_prob"),
     "error": (lambda x: x[10**9], r"must have a log-density at x .*; got IndexError: .* Mend Own.log_prob; outside"),
     "support": (
-        lambda x: torch.distributions.Exponential(1.0).log_prob(x[..., 0]),
+        lambda x: torch.distributions.Exponential(1.0, validate_args=True).log_prob(x[..., 0]),
         r"(?s)got ValueError: .* returns -inf",
     ),
 }
@@ -405,3 +405,8 @@ def test_learned_members_have_no_exact_target():
     p = ps.Family({"m": Model(), "n": ps.Gaussian([0.0])})
     with pytest.raises(CompositionError, match="'m' must have a closed form here"):
         ps.exact(p["n"] * p["m"])
+
+
+def test_a_log_density_that_grows_without_end_is_refused():
+    with pytest.raises(ArgumentError, match=r"must have its mass somewhere.*grows without end"):
+        ps.exact(single(lambda x: -x[..., 0]))

@@ -21,7 +21,7 @@ from polyscore.rng import generator
 _MOST = 24  # components
 _STARTS = 2  # by k-means++
 _BRIEF, _FEWEST = 12, 5  # rounds of a start; points that a component stands for, at least
-_PATIENCE = 2
+_PATIENCE, _LEADING = 2, 2
 _SETTLED = 1e-4  # nats that a last round may still add
 _ENOUGH = 20_000  # points that decide the number of components and their shape
 
@@ -69,10 +69,16 @@ def _single(x: Tensor) -> Fit:
 
 
 def _best_shape(x: Tensor, started: Fit, prior: Prior) -> Fit:
-    """The shape that BIC prefers, each run to its end from one start."""
-    fits = [run(x, _shaped(started, shape, prior), prior) for shape in shapes_for(x.shape[1], started.count)]
-    sound = [fit for fit in fits if _is_sound(fit)] or fits
-    return max(sound, key=lambda fit: fit.bic if math.isfinite(fit.bic) else -math.inf)
+    """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
+    shapes = shapes_for(x.shape[1], started.count)
+    begun = [run(x, _shaped(started, shape, prior), prior, 2 * _BRIEF) for shape in shapes]
+    leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
+    return max((run(x, fit, prior) for fit in leading), key=_merit)
+
+
+def _merit(fit: Fit) -> float:
+    """BIC, of which a mixture with components of next to no points has none."""
+    return fit.bic if _is_sound(fit) and math.isfinite(fit.bic) else -math.inf
 
 
 def _shaped(fit: Fit, shape: Shape, prior: Prior) -> Fit:
@@ -81,7 +87,7 @@ def _shaped(fit: Fit, shape: Shape, prior: Prior) -> Fit:
 
 
 def _is_sound(fit: Fit) -> bool:
-    """Whether every component stands for enough points."""
+    """Whether every component stands for enough points; a single one does."""
     return fit.count == 1 or bool(fit.sizes().min() >= _FEWEST)
 
 

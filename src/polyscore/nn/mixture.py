@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Mixed(Stack):
     """
 
     Options = MixtureOptions
-    per_condition = ("weights", "means", "variances", "bases", "points")
+    per_condition: ClassVar[tuple[str, ...]] = ("weights", "means", "variances", "bases", "points")
     weights: Tensor
     means: Tensor
     variances: Tensor

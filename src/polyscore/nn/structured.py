@@ -37,7 +37,7 @@ _ERRORS = 2.0
 class Structured(Mixed):
     """G perceptrons on top of their mixtures, each multiplied by the gate of its condition."""
 
-    per_condition = (*Mixed.per_condition, "embedding", "shells", "gates")
+    per_condition: ClassVar[tuple[str, ...]] = (*Mixed.per_condition, "embedding", "shells", "gates")
     held_out: ClassVar[float] = 0.2
     shells: Tensor
     gates: Tensor

@@ -57,7 +57,7 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
         chosen, reason = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
     chosen = replace(chosen, steps=steps)
-    object.__setattr__(chosen, "reason", reason)
+    object.__setattr__(chosen, "_reason", reason)  # beside the fields of a frozen sampler
     return chosen
 
 

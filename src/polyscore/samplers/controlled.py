@@ -77,8 +77,8 @@ class Controlled(FeynmanKac):
 
 def cost(control: Control, plan: Plan, before: State, after: State, i: int | Tensor) -> Tensor:
     """Return the integral of div c + <c, S> over step i, by the quadrature of g."""
-    rates = [control.rate(state.x.flatten(2), state.score.flatten(2)) for state in (before, after)]
-    return step.gain(plan, *rates, plan.coefficients(i))
+    left, right = (control.rate(state.x.flatten(2), state.score.flatten(2)) for state in (before, after))
+    return step.gain(plan, left, right, plan.coefficients(i))
 
 
 def _control(plan: Plan, i: int | Tensor) -> Control:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,8 +91,6 @@ class Sampler(Checked):
     `ancestry`, `quadrature`. A subclass opens one by `particles: int = 8`.
     """
 
-    reason: ClassVar[str] = ""  # why it was chosen, where `auto` has; no option, and no part of what it is
-
     particles: int = fixed(1, count())
     steps: int = setting(100, count())
     clip: float | None = fixed(None, optional(number(0, 1e30, ends=False)))
@@ -118,6 +116,11 @@ class Sampler(Checked):
             if index < 2 or getattr(self, field.name) != field.default
         ]
         return f"{type(self).__name__}({', '.join(given)})"
+
+    @property
+    def reason(self) -> str:
+        """Why it was chosen, where `auto` has: no option, and no part of what it is."""
+        return self.__dict__.get("_reason", "")
 
     @property
     def weighted(self) -> bool:

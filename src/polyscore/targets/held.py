@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, require
 from polyscore.notices import warn
 from polyscore.targets.axes import EdgedAxes, middles
 from polyscore.targets.search import REMEDY, find_axes, log_values, marginals
@@ -26,7 +26,10 @@ _FAR, _AT_ENDS = 1e9, 1e-4  # grid over a factor's width that counts as endless,
 def held_axes(q: Composition, cells: int) -> tuple[EdgedAxes, Tensor]:
     """Return axes that hold `q` and its factors, and the log-density of `q` in their cells, `(cells,)`."""
     axes = find_axes(q, cells)
-    values, *factors = log_values(q, axes.centres())
+    centres = axes.centres()
+    require(len(centres), "a density", "have its mass somewhere, to be held by a grid",
+            f"{q!r}, which grows without end", f"Normalise its log_prob: -inf outside of its support. {REMEDY}")  # fmt: skip
+    values, *factors = log_values(q, centres)
     volumes = axes.log_volumes()
     for name, factor in zip(q.conditions, factors, strict=True):
         _check_factor(name, torch.logsumexp(factor + volumes, 0).exp().item())
