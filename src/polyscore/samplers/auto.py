@@ -2,9 +2,10 @@
 
 Three questions, in this order.
 
-1. Is there anything to correct? Particles that only add scores gather log-weights G; where Var(G) is less than twice
-   what redrawing the fits by their own errors changes in G, correction would amplify the error of the fits rather than
-   mend that of adding scores (`alternatives`). Then scores are added, and no more.
+1. Is there anything to correct? Particles that only add scores gather log-weights G. Redrawing the fits by their own
+   errors (`alternatives`) changes G; where Var(G) is less than four times the variance of that change, which is two
+   standard errors, correction would amplify the error of the fits rather than mend that of adding scores. Then scores
+   are added, and no more.
 2. Is it Gaussian? Then a control leaves nothing to weigh, and four particles do.
 3. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
    their outputs are off in total variation.
@@ -40,6 +41,7 @@ _PATHS = 256  # particles that gather log-weights, and pilot swarms
 _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
 _TORN = 0.3
 _FIRST = 16  # particles
+_SHOWN = 4.0  # times the variance that redrawing gives: two standard errors
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -72,7 +74,7 @@ def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
             "than they tell. Compare K = 1, 4 and 16."
         )
     signal, noise = correction(q, seed)
-    if noise is not None and signal < 2 * noise:
+    if noise is not None and signal < _SHOWN * noise:
         return Denoise(), (
             f"Chosen: Denoise. What there is to correct has a variance of {signal:.2g}, and {noise:.2g} of that would "
             "come from redrawing the data: correction would amplify their error."

@@ -28,7 +28,8 @@ def held_axes(q: Composition, cells: int) -> tuple[EdgedAxes, Tensor]:
     axes = find_axes(q, cells)
     centres = axes.centres()
     require(len(centres), "a density", "have its mass somewhere, to be held by a grid",
-            f"{q!r}, which grows without end", f"Normalise its log_prob: -inf outside of its support. {REMEDY}")  # fmt: skip
+            f"{q!r}, which grows without end",
+            f"Normalise its log_prob: -inf outside of its support. {REMEDY}")  # fmt: skip
     values, *factors = log_values(q, centres)
     volumes = axes.log_volumes()
     for name, factor in zip(q.conditions, factors, strict=True):
