@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/shapes.py [ring crossed t3 t5 gauss3 gauss10 gauss50 mix3 control]
 
-Targets in the plane are drawn from a fine grid. Vanilla is a small network here; the paper's takes half an hour of a CPU.
+Targets in the plane are drawn from a fine grid. Vanilla is a small network here: the paper's takes half an hour.
 """
 
 from __future__ import annotations
