@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import math
 
+import torch
 from torch import Generator, Tensor
 
 from polyscore.distributions import Mixture
 from polyscore.distributions.components import Components
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.nn import ScoreNetwork
+
+_SAME = 1e-5  # of a variance or an axis, by which rounding may have moved it
 
 
 class Fitted(Mixture):
@@ -29,7 +32,7 @@ class Fitted(Mixture):
             raise ValueError("a mixture with weights and variances above 0")
         self.network, self.index, self.points = network, index, max(1.0, tensors["points"].item())
         self.dim = network.dim
-        self.components = Components(means, variances, bases, weights / weights.sum())
+        self.components = Components(means, *_along_axes(variances, bases), weights / weights.sum())
 
     @property
     def errors(self) -> Tensor:
@@ -39,8 +42,8 @@ class Fitted(Mixture):
     @property
     def _parts(self) -> Parts:
         own = self.components
-        assert own.bases is not None
-        return Parts(own.weights, own.means, own.variances, own.bases)
+        eye = torch.eye(self.dim, dtype=torch.float64).expand(own.count, -1, -1)
+        return Parts(own.weights, own.means, own.variances, eye if own.bases is None else own.bases)
 
     def redrawn(self, source: Generator) -> Mixture:
         """Return another mixture that as many points could as well have given."""
@@ -53,6 +56,16 @@ class Fitted(Mixture):
         own, other = self.components, copy.copy(self)
         other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
         return other
+
+
+def _along_axes(variances: Tensor, bases: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Variances along the data's axes and no bases, where all bases are these in some order or turn nothing."""
+    aligned = (bases.abs() < _SAME) | (bases.abs() > 1 - _SAME)
+    round_ = variances.amax(-1) <= (1 + _SAME) * variances.amin(-1)
+    if not bool((aligned.all(-1).all(-1) | round_).all()):
+        return variances, bases
+    along = (bases.square() @ variances[..., None])[..., 0]
+    return torch.where(round_[:, None], variances.mean(-1, keepdim=True), along), None
 
 
 def _mixture(dim: int, components: Components) -> Mixture:
