@@ -330,3 +330,19 @@ def test_types_are_shipped() -> None:
     from importlib.resources import files
 
     assert (files("polyscore") / "py.typed").is_file()
+
+
+def test_a_composition_of_few_points_is_shown_as_it_was_sampled(tmp_path):
+    """N(0, 10) N(0, 1) / N(0, 1) of 60 points, improper by chance: moved, said, and valid as it is shown."""
+    draw = np.random.default_rng(1)
+    with (tmp_path / "few.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["condition", "x"])
+        for name, width in (("A", 10.0), ("B", 1.0), ("control", 0.9)):
+            writer.writerows([name, value] for value in draw.normal(size=60) * width**0.5)
+    fitted = run("fit", tmp_path / "few.csv", "-c", "condition", "--out", tmp_path / "RUN", "--kind", "mixture")
+    assert fitted.exit_code == 0, fitted.output
+    options = ("-n", 50, "--steps", 20, "-o", tmp_path / "s.csv", "--json")
+    shown = json.loads(run("sample", tmp_path / "RUN", "A * B / control", *options).stdout)
+    assert shown["validity"] == "it decays in every direction"
+    assert any("proper beyond doubt" in finding for finding in shown["findings"]) and shown["reason"]

@@ -141,6 +141,7 @@ def _called(text: str) -> Family:
 
 def summarise(q: Composition, run: Run) -> dict[str, Any]:
     """Return what a reader needs to judge a run, JSON-ready."""
+    from polyscore.algebra.proper import proper
     from polyscore.samplers.diagnosis import verdict
 
     particles = run.log_weights.shape[1]
@@ -148,7 +149,7 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
     return {
         "exponents": q.exponents,
         "total": q.total,
-        "validity": q.validity().reason,
+        "validity": proper(q).validity().reason,  # of what was sampled, where fits were moved
         "n": len(run.samples),
         "particles": particles,
         "lowest_ess": {"median": lowest.median().item(), "worst": lowest.min().item()},
