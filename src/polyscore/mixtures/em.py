@@ -9,6 +9,7 @@ whole data's variances, shrunk to a component's volume: it keeps components off 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,9 @@ class Fit:
         """Return log w_k N(x; m_k, C_k), `(n, d) -> (n, M)`."""
         roots = torch.linalg.cholesky(self.covariances)
         away = (x[None] - self.means[:, None]).mT  # (M, d, n)
-        squares = torch.linalg.solve_triangular(roots, away, upper=False).square().sum(1)
+        # Coordinate by coordinate: a sum over so short an axis took half of the time of a fit.
+        solved = torch.linalg.solve_triangular(roots, away, upper=False).square_().unbind(1)
+        squares = functools.reduce(torch.add, solved)
         log_dets = roots.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         constant = self.weights.log() - log_dets - 0.5 * x.shape[1] * math.log(2 * math.pi)
         return (constant[:, None] - 0.5 * squares).T
