@@ -30,7 +30,7 @@ def distances(size: int, steps: int, seed: int) -> dict[str, float]:
     double = model.distribution(a, b)
     reference = double.sample(2000, seed=1000 + seed)
     data = model.data({"A": a, "B": b}, size, seed=seed)
-    p = ps.fit(data, seed=seed, steps=steps, width=128, learning_rate=1e-3)
+    p = ps.fit(data, kind="vanilla", seed=seed, steps=steps, width=128, learning_rate=1e-3)
     clouds = {"floor": double.sample(2000, seed=2000 + seed)}
     singles = [model.distribution(only).sample(2000, seed=3000 + seed) for only in (a, b)]
     clouds["nearest single"] = min(singles, key=lambda x: ps.sliced_wasserstein(x, reference))

@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def learned(name: str, steps: int, seed: int = 1) -> ps.Family:
     """Return scores of a setting learned from 10,000 points a condition."""
     data = {key: member.sample(10_000, seed=seed) for key, member in setting(name).members.items()}  # type: ignore[union-attr]
-    return ps.fit(data, steps=steps, width=128, learning_rate=1e-3, seed=seed, device="cpu", progress=False)
+    return ps.fit(
+        data, kind="vanilla", steps=steps, width=128, learning_rate=1e-3, seed=seed, device="cpu", progress=False
+    )
 
 
 def compare(name: str, steps: int) -> None:

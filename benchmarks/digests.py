@@ -79,6 +79,7 @@ def points() -> dict[str, torch.Tensor]:
 
 
 def trained(**options: object) -> ps.Family:
+    options = {"kind": "vanilla", **options}
     return ps.fit(points(), seed=3, steps=60, width=32, depth=3, batch=60, device="cpu", progress=False, **options)
 
 

@@ -102,11 +102,13 @@ def training_rows(device: str, small: bool, full: bool) -> list[dict[str, object
     datasets = [_data(sizes[m % 3], seed=m) for m in range(models)]
     plain_training(datasets[2], 20, device)
     steps = 20_000 if full else probe
-    ps.fit_many(datasets, range(models), device=device, steps=20)  # compiles kernels, which is no part of a step
+    ps.fit_many(
+        datasets, range(models), kind="vanilla", device=device, steps=20
+    )  # compiles kernels, which is no part of a step
     one, set_up, ours = timed(
         lambda: plain_training(datasets[2], probe, device),
-        lambda: ps.fit_many(datasets, range(models), device=device, steps=20),
-        lambda: ps.fit_many(datasets, range(models), device=device, steps=steps),
+        lambda: ps.fit_many(datasets, range(models), kind="vanilla", device=device, steps=20),
+        lambda: ps.fit_many(datasets, range(models), kind="vanilla", device=device, steps=steps),
         repeats=3 if small else 1,
     )
     one /= probe
@@ -125,7 +127,7 @@ def sampling_rows(device: str, small: bool) -> list[dict[str, object]]:
     """Seconds of one cell at every K."""
     swarms, steps, counts = (500, 20, (1, 4, 16)) if small else (5000, 500, (1, 4, 16, 64, 256))
     # On a GPU long enough for a smooth network, which tables need; a CPU at this scale reads none.
-    family = ps.fit(_data(10_000, 0), device=device, steps=20 if small else 3000).to(precision="fp16")
+    family = ps.fit(_data(10_000, 0), kind="vanilla", device=device, steps=20 if small else 3000).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
     scores = plain_scores(plain_network(device))
     rows: list[dict[str, object]] = []
@@ -181,7 +183,7 @@ class Silent(evaluators.Evaluator):
 
 def other_work_row(particles: int, cell_seconds: float) -> dict[str, object]:
     """Seconds of a cell without its network: moves, residual, resampling, bookkeeping."""
-    family = ps.fit(_data(100, 0), device="cuda", steps=2).to(precision="fp16")
+    family = ps.fit(_data(100, 0), kind="vanilla", device="cuda", steps=2).to(precision="fp16")
     q = family["a1"] * family["a2"] / family["base"]
     sampler = ps.FeynmanKac.published(particles)
     with mock.patch.object(evaluators, "EVALUATORS", (Silent, evaluators.Float32)):

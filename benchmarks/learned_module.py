@@ -162,7 +162,8 @@ def on_gpu(bench: Bench, swarms: int, steps: int, counts: list[int], seeds: int)
 def on_cpu(bench: Bench, swarms: int, steps: int, counts: list[int], rounds: int) -> list[str]:
     """Rows of seconds at every K, by turns in one run: cores that others use slow all of them."""
     fitted = ps.fit({name: source.sample(2000, seed=i) for i, (name, source) in enumerate(SOURCES.items())},
-                    steps=150, width=bench.net.body[0].out_features, device="cpu", progress=False)  # fmt: skip
+                    kind="vanilla", steps=150, width=bench.net.body[0].out_features, device="cpu",
+                    progress=False)  # fmt: skip
     own = ps.base_composition(fitted)
     rows = []
     for particles in counts:

@@ -36,7 +36,7 @@ def cases(device: str) -> dict[str, Work]:
     cuda = device == "cuda"
     width, models, steps = (512, 90, 300) if cuda else (64, 4, 100)
     data = {name: member.sample(1000, seed=i) for i, (name, member) in enumerate(gaussians(1.0).members.items())}
-    learned = ps.fit(data, steps=200, width=width, device=device, progress=False)
+    learned = ps.fit(data, kind="vanilla", steps=200, width=width, device=device, progress=False)
     q = {"gaussian": ps.base_composition(gaussians(1.1)), "mixture": ps.base_composition(mixtures),
          "learned": ps.base_composition(learned)}  # fmt: skip
 
@@ -50,7 +50,9 @@ def cases(device: str) -> dict[str, Work]:
         return work
 
     def trained(seed: int) -> object:
-        return ps.fit_many([data] * models, range(models), steps=steps, width=width, device=device, progress=False)
+        return ps.fit_many(
+            [data] * models, range(models), kind="vanilla", steps=steps, width=width, device=device, progress=False
+        )
 
     found = {
         "analytic cell, Gaussians, K = 16": sampled("gaussian", 16),

@@ -72,7 +72,7 @@ def test_a_later_field_has_a_key_of_its_own_away_from_what_0_2_0_did(field):
 def test_the_librarys_own_protocol_is_that_of_its_samplers_and_trainings():
     """What a spec leaves out is what `FeynmanKac` and `fit` do."""
     assert sampler_of(16, Protocol()) == ps.FeynmanKac()
-    assert recipe_of("conditional", Protocol(), ps.VP()) == ps.Recipe()
+    assert recipe_of("conditional", Protocol(), ps.VP()) == ps.Recipe(kind="vanilla")
 
 
 def given(build, *arguments) -> set[str]:

@@ -117,7 +117,7 @@ def test_learned_scores_of_another_size_are_told(deviation):
 
 def test_samples_far_from_the_training_data_are_told():
     data = {"a": torch.randn(200, 2, generator=torch.Generator().manual_seed(1))}
-    family = ps.fit(data, steps=1, width=4, progress=False)
+    family = ps.fit(data, kind="vanilla", steps=1, width=4, progress=False)
     family.members["a"].group.network.last_bias.fill_(-8.0)
     with pytest.warns(DegeneracyWarning, match="lie where the data were|about 1 wide"):
         ps.Denoise().sample(family["a"], 100)

@@ -23,7 +23,16 @@ from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.models.checkpoints import Checkpoint, read_checkpoint
 
 OLD = Path(__file__).parent / "files"
-RECIPE = {"steps": 3, "width": 4, "depth": 1, "batch": 6, "standardise": True, "seed": 5, "device": "cpu"}
+RECIPE = {
+    "kind": "vanilla",
+    "steps": 3,
+    "width": 4,
+    "depth": 1,
+    "batch": 6,
+    "standardise": True,
+    "seed": 5,
+    "device": "cpu",
+}
 
 
 def data() -> dict[str, torch.Tensor]:

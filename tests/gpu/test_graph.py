@@ -146,7 +146,14 @@ def test_scores_can_be_differentiated_after_sampling_on_the_gpu():
 
 def test_an_ensemble_trained_on_the_gpu_samples():
     rng = np.random.default_rng(0)
-    p = ps.fit({"a": rng.normal(size=(50, 2)), "b": rng.normal(size=(50, 2))}, members=2, steps=5, width=64, depth=2)
+    p = ps.fit(
+        {"a": rng.normal(size=(50, 2)), "b": rng.normal(size=(50, 2))},
+        members=2,
+        kind="vanilla",
+        steps=5,
+        width=64,
+        depth=2,
+    )
     assert p.device.type == "cuda"
     run = ps.FeynmanKac(particles=2, steps=3).sample(p["a"] * p["b"], 5)
     assert bool(run.samples.isfinite().all())
@@ -195,7 +202,7 @@ def data(seed, sizes=(60, 35), dim=2):
 @pytest.mark.parametrize("model", ["conditional", "separate"])
 def test_stacked_training_is_one_by_one_on_the_gpu(model):
     """TF32 products: sums in another order differ by 1e-3 of a weight after 200 steps of Adam."""
-    options = {"width": 64, "depth": 3, "batch": 96, "model": model, "steps": 200}
+    options = {"kind": "vanilla", "width": 64, "depth": 3, "batch": 96, "model": model, "steps": 200}
     datasets, seeds = [data(1), data(2, (10, 200)), data(3, (2, 3))], [5, 9, 5]
     together = ps.fit_many(datasets, seeds, **options)
     x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)).cuda()
@@ -211,7 +218,7 @@ def test_stacked_training_is_one_by_one_on_the_gpu(model):
 
 
 def test_a_training_resumes_on_the_gpu(tmp_path):
-    options = {"width": 64, "depth": 3, "batch": 96, "ema": 0.9}
+    options = {"kind": "vanilla", "width": 64, "depth": 3, "batch": 96, "ema": 0.9}
     path = tmp_path / "run.safetensors"
     whole = ps.fit(data(1), steps=130, **options)
     for steps in (40, 77, 130):
@@ -227,7 +234,7 @@ def test_a_training_resumes_on_the_gpu(tmp_path):
 def test_a_training_that_diverges_on_the_gpu_says_so(tmp_path):
     """The captured step cannot look at its own loss; what is read now and then must still stop the training."""
     path = tmp_path / "run.safetensors"
-    options = {"width": 64, "depth": 3, "batch": 96, "checkpoint": path, "checkpoint_every": 20}
+    options = {"kind": "vanilla", "width": 64, "depth": 3, "batch": 96, "checkpoint": path, "checkpoint_every": 20}
     ps.fit(data(1), steps=40, **options)
     before = path.read_bytes()
     with pytest.raises(DivergenceError, match="loss must not diverge"):
@@ -239,7 +246,15 @@ def test_a_training_that_diverges_on_the_gpu_says_so(tmp_path):
 
 
 def test_the_loss_on_the_gpu_falls_like_that_on_the_cpu():
-    options = {"width": 64, "depth": 3, "batch": 512, "learning_rate": 2e-3, "steps": 600, "ema": 0.99}
+    options = {
+        "kind": "vanilla",
+        "width": 64,
+        "depth": 3,
+        "batch": 512,
+        "learning_rate": 2e-3,
+        "steps": 600,
+        "ema": 0.99,
+    }
     points = {"a": np.random.default_rng(0).normal(size=(3000, 2)) * [3, 1]}
     scores = []
     x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([3.0, 1.0])

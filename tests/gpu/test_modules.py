@@ -138,7 +138,9 @@ def test_a_convolutional_group_is_compiled(precision):
 
 
 def test_a_family_of_networks_takes_bf16():
-    p = ps.fit({name: source.sample(300, seed=i) for i, (name, source) in enumerate(NAMES.items())}, steps=100)
+    p = ps.fit(
+        {name: source.sample(300, seed=i) for i, (name, source) in enumerate(NAMES.items())}, kind="vanilla", steps=100
+    )
     exact = ps.Denoise(steps=20).sample(q_of(p.to(precision="float32", compile=True)), 500, seed=1)
     run = ps.Denoise(steps=20).sample(q_of(p.to(precision="bf16")), 500, seed=1)
     assert (run.arithmetic, exact.arithmetic) == ("bf16", "float32")

@@ -66,9 +66,9 @@ def test_structured_networks_and_ensembles_know_their_error():
     data = {c: m.sample(300, seed=k) for k, (c, m) in enumerate(truth.members.items())}
     quick = {"steps": 30, "width": 16, "depth": 2, "progress": False}
     structured = ps.base_composition(ps.fit(data, kind="structured", **quick))
-    ensemble = ps.base_composition(ps.fit(data, ensemble=3, **quick))
+    ensemble = ps.base_composition(ps.fit(data, kind="vanilla", ensemble=3, **quick))
     assert len(alternatives(structured, 4)) == 4 and len(alternatives(ensemble, 8)) == 3
-    assert alternatives(ps.base_composition(ps.fit(data, **quick)), 4) == []
+    assert alternatives(ps.base_composition(ps.fit(data, kind="vanilla", **quick)), 4) == []
     x = torch.tensor([[1.0, -2.0]])
     others = torch.stack([other.score(x, 0.3) for other in alternatives(structured, 4)])
     assert others.std(0).min() > 0 and (others.mean(0) - structured.score(x, 0.3)).abs().max() < 1

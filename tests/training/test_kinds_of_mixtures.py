@@ -9,6 +9,7 @@ import polyscore as ps
 from polyscore.algebra.proper import certainty, expected, proper
 from polyscore.models.fitted import Fitted
 from polyscore.nn.structured import shrunk
+from polyscore.training import trainer
 
 QUICK = {"steps": 200, "width": 32, "depth": 2, "learning_rate": 2e-3, "progress": False}
 
@@ -141,3 +142,33 @@ def test_a_composition_that_is_improper_by_chance_is_made_proper_and_says_so():
 def test_a_composition_that_is_surely_proper_stays_itself():
     q = ps.base_composition(ps.fit(clusters(2000), kind="mixture", progress=False), base="base")
     assert proper(q) is q and certainty(q.factors, list(q.exponents.values()), 0.0) > 2
+
+
+def test_a_recipe_takes_the_sizes_of_its_kind_unless_it_is_told():
+    own, paper = ps.Recipe(), ps.Recipe(kind="vanilla")
+    assert (own.kind, own.steps, own.width, own.depth, own.learning_rate) == ("structured", 10_000, 256, 3, 5e-4)
+    assert (paper.steps, paper.width, paper.depth, paper.learning_rate) == (20_000, 512, 4, 2e-4)
+    assert ps.Recipe(steps=7).steps == 7 and ps.Recipe(steps=7).width == 256
+    assert ps.Recipe.from_dict(paper.to_dict()) == paper and ps.Recipe.from_dict(own.to_dict()) == own
+    with pytest.raises(ps.errors.ArgumentError, match="kind must be one of"):
+        ps.Recipe(kind="structred")
+
+
+def test_a_training_ends_at_its_review_where_the_mixture_is_enough_whoever_trains_beside_it(monkeypatch, tmp_path):
+    """A Gaussian and a ring that may have one component: the first is given up, alone as in company."""
+    monkeypatch.setattr(trainer, "REVIEW", 400)
+    draw = torch.Generator().manual_seed(5)
+    plain = {"a": 3 * torch.randn(2000, 2, generator=draw), "b": torch.randn(2000, 2, generator=draw)}
+    bent = {"a": ring(2000), "b": ring(2000) + 1}
+    options = {"options": {"components": 1}, "width": 48, "depth": 2, "learning_rate": 4e-3, "steps": 600}
+    seen: list[int] = []
+    alone = ps.fit(plain, **options, progress=lambda step, *_: seen.append(step), checkpoint=tmp_path / "run")
+    assert max(seen) == 400 and isinstance(alone.members["a"], Fitted) and alone["a"].is_closed_form
+    again = ps.fit(plain, **options, progress=False, checkpoint=tmp_path / "run")  # nothing left to do
+    first, second = ps.fit_many([plain, bent], [0, 1], **options, progress=False)
+    x = torch.tensor([[0.5, -2.0], [4.0, 1.0]])
+    assert torch.equal(again["a"].score(x, 0.2), alone["a"].score(x, 0.2))
+    torch.testing.assert_close(first["a"].score(x, 0.2), alone["a"].score(x, 0.2))
+    assert isinstance(first.members["a"], Fitted) and not second["a"].is_closed_form
+    alone.save(tmp_path / "model")
+    assert isinstance(ps.load(tmp_path / "model").members["b"], Fitted)

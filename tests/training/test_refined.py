@@ -273,7 +273,7 @@ def test_functions_ensembles_and_closed_forms_are_read_by_table_too():
 
 def test_networks_of_fit_are_read_by_table_on_a_cpu():
     p = ps.fit({name: source.sample(300, seed=i) for i, (name, source) in enumerate(NAMES.items())},
-               width=128, steps=150, device="cpu", learning_rate=2e-3)  # fmt: skip
+               kind="vanilla", width=128, steps=150, device="cpu", learning_rate=2e-3)  # fmt: skip
     run, direct = both(p, ps.Denoise(steps=20), 2000)
     assert (run.arithmetic, direct.arithmetic) == ("table", "float32")
     assert 0 < (run.samples - direct.samples).norm() < 3e-3 * direct.samples.norm()

@@ -116,7 +116,14 @@ def small_tables(monkeypatch):
 def trained(activation: str = "silu", seed: int = 0) -> ps.Family:
     """A small network that has seen three Gaussians, so that particles stay where particles usually are."""
     data = {f"c{a}": normal(500, 2, seed=a) * (1 + a) + torch.tensor([2.0 - a, 0.5 * a]) for a in range(3)}
-    options = {"width": 32, "depth": 3, "activation": activation, "steps": 300, "learning_rate": 3e-3}
+    options = {
+        "kind": "vanilla",
+        "width": 32,
+        "depth": 3,
+        "activation": activation,
+        "steps": 300,
+        "learning_rate": 3e-3,
+    }
     return ps.fit(data, seed=seed, device="cpu", **options)
 
 

@@ -17,7 +17,7 @@ from polyscore.data.read import read_table
 from polyscore.errors import DegeneracyWarning, PolyscoreError
 from polyscore.training.keeper import Keeper
 
-SMALL = {"width": 8, "depth": 1, "batch": 16, "steps": 3, "device": "cpu"}
+SMALL = {"kind": "vanilla", "width": 8, "depth": 1, "batch": 16, "steps": 3, "device": "cpu"}
 PLAIN = "condition,height,weight\n" + "".join(f"{'ab'[k % 2]},{k}.5,{-k}e-1\n" for k in range(60))
 
 
@@ -374,7 +374,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import polyscore as ps
 from training.test_tables import points
-ps.fit(points(), width=8, depth=1, batch=16, steps=10**7, device="cpu", checkpoint={path!r},
+ps.fit(points(), kind="vanilla", width=8, depth=1, batch=16, steps=10**7, device="cpu", checkpoint={path!r},
        progress=lambda step, *_: print(step, flush=True))
 """
 
@@ -396,7 +396,7 @@ def test_an_interrupt_leaves_a_checkpoint_of_its_very_step(tmp_path):
 
     reached = read_tensors(path)[1]["step"]
     assert reached >= 300
-    options = {"width": 8, "depth": 1, "batch": 16, "steps": reached + 20, "device": "cpu"}
+    options = {"kind": "vanilla", "width": 8, "depth": 1, "batch": 16, "steps": reached + 20, "device": "cpu"}
     resumed, whole = ps.fit(points(), checkpoint=path, **options), ps.fit(points(), **options)
     assert torch.equal(resumed.groups[0].network.last, whole.groups[0].network.last)
 

@@ -22,7 +22,7 @@ from polyscore.training.pools import stack_pools
 from polyscore.training.trainer import Trainer
 from training.networks import twin
 
-SMALL = {"width": 24, "depth": 2, "batch": 48}
+SMALL = {"kind": "vanilla", "width": 24, "depth": 2, "batch": 48}
 models = pytest.mark.parametrize("model", ["conditional", "separate"])
 
 
@@ -125,7 +125,7 @@ def test_batches_come_from_the_right_pools(model):
     20,000 draws from pools of 7 and 3: a count off by six of its standard deviations, false alarm below 1e-7.
     """
     pools = {"a": np.arange(1, 8.0)[:, None], "b": -np.arange(1, 4.0)[:, None]}
-    recipe = ps.Recipe(model=model, width=4, depth=1, batch=400)
+    recipe = ps.Recipe(kind="vanilla", model=model, width=4, depth=1, batch=400)
     trainer = Trainer(stack_pools([pools, {"a": pools["a"], "b": np.full((90, 1), 50.0)}], False), [0, 1], recipe,
                       torch.device("cpu"))  # fmt: skip
     draws = [batch_at(trainer, step) for step in range(60)]
@@ -148,8 +148,8 @@ def test_batches_come_from_the_right_pools(model):
     assert len({batch_at(trainer, step)[2].flatten()[0].item() for step in range(0, 2000, 25)}) == 80
 
 
-def test_the_papers_recipe_is_the_default_on_standardised_data():
-    recipe = ps.Recipe()
+def test_the_papers_recipe_is_one_word_away_on_standardised_data():
+    recipe = ps.Recipe(kind="vanilla")
     assert (recipe.model, recipe.steps, recipe.batch, recipe.learning_rate) == ("conditional", 20_000, 512, 2e-4)
     assert (recipe.width, recipe.depth, recipe.activation) == (512, 4, "silu")
     assert recipe.schedule == ps.VP(0.1, 20.0)
@@ -211,7 +211,8 @@ def test_the_optimum_is_the_analytic_score(line):
 def test_standardised_training_speaks_the_datas_units():
     rng = np.random.default_rng(3)
     points = {"a": 1000 + 100 * rng.normal(size=(3000, 2)), "b": 1050 + 80 * rng.normal(size=(3000, 2))}
-    options = {"steps": 1500, "width": 48, "depth": 2, "batch": 256, "learning_rate": 2e-3, "seed": 0, "ema": 0.99}
+    options = {"kind": "vanilla", "steps": 1500, "width": 48, "depth": 2, "batch": 256, "learning_rate": 2e-3,
+               "seed": 0, "ema": 0.99}  # fmt: skip
     p = ps.fit(points, device="cpu", **options)
     every = np.concatenate([points["a"], points["b"]])
     np.testing.assert_allclose(p.units[0].numpy(), every.mean(0), rtol=1e-5)

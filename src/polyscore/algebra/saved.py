@@ -12,7 +12,7 @@ from polyscore.devices import check_device
 from polyscore.errors import require
 from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
 from polyscore.models.ensemble import Ensemble
-from polyscore.models.fitted import Fitted
+from polyscore.models.fitted import Fitted, is_a_mixture
 from polyscore.models.network import Network, NetworkCondition
 
 # What `polyscore fit` writes into its folder: the model, and the training to go on with.
@@ -51,7 +51,7 @@ def build_family(checkpoint: Checkpoint) -> Family:
 def _closed_forms(checkpoint: Checkpoint) -> dict[str, Fitted] | None:
     """The conditions of one network that is a mixture and nothing else, as the distributions that they are."""
     first, *others = checkpoint.networks
-    if others or first.kind != "mixture":
+    if others or not is_a_mixture(first):
         return None
     return {name: Fitted(first, index) for name, index in checkpoint.conditions.items()}
 

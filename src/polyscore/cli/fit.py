@@ -21,7 +21,11 @@ _HELP = {
     "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
     "out": "Folder for the model and the training, made if missing.",
     "model": "conditional (one network told the condition) or separate (one network each).",
-    "kind": "Of network, a name that a module of yours may have registered (--import, before the command).",
+    "kind": "structured (a mixture, and a network where that is not enough), mixture, vanilla (a network alone), or a "
+    "name that a module of yours has registered (--import, before the command).",
+    "steps": "Optimiser steps; raise them to train on. 10,000, or 20,000 of vanilla.",
+    "width": "Width of the network's layers; 256, or 512 of vanilla.",
+    "learning_rate": "Of Adam, constant; 5e-4, or 2e-4 of vanilla.",
     "options": "Of that kind, a mapping such as '{features: 8}'.",
     "ensemble": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
     "seconds": "Stop after this time at the latest; the same command goes on.",
@@ -37,14 +41,14 @@ def command(
     condition_column: Annotated[str, typer.Option("--condition-column", "-c", help=_HELP["condition"])],
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"], metavar="RUN")],
     columns: Annotated[str | None, typer.Option(help=_HELP["columns"])] = None,
-    steps: Annotated[int, typer.Option(help="Optimiser steps; raise them to train on.")] = 20_000,
+    steps: Annotated[int | None, typer.Option(help=_HELP["steps"], show_default=False)] = None,
     model: Annotated[str, typer.Option(help=_HELP["model"])] = "conditional",
-    kind: Annotated[str, typer.Option(help=_HELP["kind"])] = "vanilla",
+    kind: Annotated[str, typer.Option(help=_HELP["kind"])] = "structured",
     options: Annotated[str, typer.Option(help=_HELP["options"], show_default=False)] = "{}",
-    width: Annotated[int, typer.Option(help="Width of the network's layers.")] = 512,
-    depth: Annotated[int, typer.Option(help="Hidden layers.")] = 4,
+    width: Annotated[int | None, typer.Option(help=_HELP["width"], show_default=False)] = None,
+    depth: Annotated[int | None, typer.Option(help="Hidden layers; 3, or 4 of vanilla.", show_default=False)] = None,
     batch: Annotated[int, typer.Option(help="Points a step and network.")] = 512,
-    learning_rate: Annotated[float, typer.Option(help="Of Adam, constant.")] = 2e-4,
+    learning_rate: Annotated[float | None, typer.Option(help=_HELP["learning_rate"], show_default=False)] = None,
     ema: Annotated[float | None, typer.Option(help=_HELP["ema"])] = None,
     ensemble: Annotated[int, typer.Option("--ensemble", "--members", help=_HELP["ensemble"])] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
@@ -66,8 +70,9 @@ def command(
         from polyscore.training import Recipe
 
         show.require_device(device)
-        recipe = Recipe(model=model, steps=steps, width=width, depth=depth, batch=batch, ema=ema, kind=kind,
-                        options=_mapping(options), learning_rate=learning_rate, standardise=not plain)  # fmt: skip
+        sizes: dict[str, Any] = {"steps": steps, "width": width, "depth": depth, "learning_rate": learning_rate}
+        recipe = Recipe(model=model, batch=batch, ema=ema, kind=kind, options=_mapping(options), standardise=not plain,
+                        **{name: value for name, value in sizes.items() if value is not None})  # fmt: skip
         check_run(out, force)
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         data = table_of(table, condition_column, names)

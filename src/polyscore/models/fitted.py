@@ -1,4 +1,4 @@
-"""Mixtures as `fit(kind="mixture")` returns them: closed forms that know how well they are known."""
+"""Mixtures as `fit` returns them where no network is believed: closed forms that know how well they are known."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from polyscore.distributions import Mixture
 from polyscore.distributions.components import Components
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.nn import ScoreNetwork
+from polyscore.nn.mixture import Mixed
 
 _SAME = 1e-5  # of a variance or an axis, by which rounding may have moved it
 
 
 class Fitted(Mixture):
-    """One condition of a network of kind "mixture", as the distribution that it is.
+    """One condition of a network that is a mixture and no more, as the distribution that it is.
 
     Attributes:
         network, index: where it came from, which is what files hold.
@@ -25,7 +26,8 @@ class Fitted(Mixture):
     """
 
     def __init__(self, network: ScoreNetwork, index: int) -> None:
-        tensors = {name: part.flatten(0, 1)[index].double().cpu() for name, part in network.tensors().items()}
+        held = {name: network.tensors()[name] for name in Mixed.per_condition}
+        tensors = {name: part.flatten(0, 1)[index].double().cpu() for name, part in held.items()}
         kept = tensors["weights"] > 0
         weights, means, variances, bases = (tensors[name][kept] for name in ("weights", "means", "variances", "bases"))
         if not bool(kept.any()) or not bool((variances > 0).all()):
@@ -73,6 +75,12 @@ def _mixture(dim: int, components: Components) -> Mixture:
     found = Mixture.__new__(Mixture)
     found.dim, found.components = dim, components
     return found
+
+
+def is_a_mixture(network: ScoreNetwork) -> bool:
+    """Whether a network is a mixture and no more: by its kind, or because all its gates are shut."""
+    stack = getattr(network, "stack", None)
+    return isinstance(stack, Mixed) and stack.is_a_mixture
 
 
 def are_fitted(members: list[object]) -> bool:

@@ -61,6 +61,11 @@ class Mixed(Stack):
         self.register_buffer("points", torch.zeros(*shape[:2], 1, dtype=torch.float32))
         self.weights[..., :1] = 1
 
+    @property
+    def is_a_mixture(self) -> bool:
+        """Whether nothing is added to the mixture."""
+        return True
+
     def observe(self, points: Tensor, sizes: Tensor) -> None:
         """Fit a mixture to the points of every condition of every network."""
         most = self.architecture.options.components

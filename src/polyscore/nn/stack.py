@@ -34,12 +34,14 @@ class Stack(nn.Module, ABC):
     Attributes:
         Options: the fields of `fit(options=...)`, a `Checked` dataclass; none by default.
         per_condition: names of parameters and buffers with an axis of conditions.
-        held_out: the share of every condition's points that is kept from training, for `settle`.
+        held_out: the share of every condition's points that is kept from training, for `review` and `settle`.
+        suggested: steps, width, depth and learning rate of a recipe that does not say.
     """
 
     Options: ClassVar[type[Checked]] = Checked
     per_condition: ClassVar[tuple[str, ...]] = ()
     held_out: ClassVar[float] = 0.0
+    suggested: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -51,8 +53,16 @@ class Stack(nn.Module, ABC):
         They are standardised where the recipe says so, and on the device of the training.
         """
 
+    def review(self, points: Tensor, sizes: Tensor) -> None:
+        """Set buffers from points that were not trained on, once, early in a training; arguments as in `observe`."""
+
     def settle(self, points: Tensor, sizes: Tensor) -> None:
         """Set what is taken from points that were not trained on, after training; arguments as in `observe`."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether more steps would change nothing, as a review may find."""
+        return False
 
     def embed(self, t: Tensor) -> At:
         """Return all that depends on time and no point, each part with t's leading axes.

@@ -7,14 +7,15 @@ multiplied by the least-squares factor that held-out noise gives it, less two st
     gate = clip(<r, eps - eps_mixture> / <r, r> - 2 se, 0, 1).
 
 So where the mixture is right the residual is noise and vanishes; where it is wrong the gate is near 1; and beyond the
-data, where nothing was ever learned, it is 0.
+data, where nothing was ever learned, it is 0. The same is asked once early in a training: a condition of which no gate
+opens then is its mixture, and where that is so of all, the training is over.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from polyscore.nn.mixture import Mixed
 from polyscore.nn.mlp import StackedMLP, time_feature
 from polyscore.nn.network import Architecture, At
-from polyscore.nn.stack import uniform_start
+from polyscore.nn.stack import Stack, uniform_start
 from polyscore.rng import generator
 from polyscore.schedules import T_MAX, T_MIN
 
@@ -39,6 +40,7 @@ class Structured(Mixed):
 
     per_condition: ClassVar[tuple[str, ...]] = (*Mixed.per_condition, "embedding", "shells", "gates")
     held_out: ClassVar[float] = 0.2
+    suggested: ClassVar[Mapping[str, Any]] = {"steps": 10_000, "width": 256, "depth": 3, "learning_rate": 5e-4}
     shells: Tensor
     gates: Tensor
 
@@ -69,9 +71,30 @@ class Structured(Mixed):
         time = time_feature(at[0]).expand(*x.shape[:-1], 1)
         return self.mlp(torch.cat([time, x, told], -1).flatten(1, 2)).view(x.shape)
 
-    @torch.no_grad()
+    def review(self, points: Tensor, sizes: Tensor) -> None:
+        """Shut the gates of conditions to which the network adds nothing by now, for good."""
+        self.gates.mul_(_opened(self._found(points, sizes)[1]))
+
     def settle(self, points: Tensor, sizes: Tensor) -> None:
         """Set shells and gates from held-out points."""
+        shells, gates = self._found(points, sizes)
+        self.shells.copy_(shells)
+        self.gates.copy_(gates * _opened(self.gates))
+
+    @property
+    def is_a_mixture(self) -> bool:
+        """Whether every gate is shut."""
+        return not bool(self.gates.any())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to train, every gate being shut."""
+        return self.is_a_mixture
+
+    @torch.no_grad()
+    def _found(self, points: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Shells and gates by held-out points, `(G, C, T, J)` each."""
+        shells, gates = torch.empty_like(self.shells), torch.empty_like(self.gates)
         draws = max(_FEWEST_DRAWS, min(_DRAWS, _ALL_DRAWS // sizes.numel()))
         rows = torch.arange(draws, device=sizes.device) % sizes.clamp_min(1)[..., None]  # (G, C, draws)
         clean = torch.gather(points, 2, rows[..., None].expand(-1, -1, -1, points.shape[-1]))
@@ -79,9 +102,16 @@ class Structured(Mixed):
             depth, residual, left = self._left(clean, level)
             for g, c in torch.cartesian_prod(*(torch.arange(size) for size in sizes.shape)).tolist():
                 found = shrunk(depth[g, c], residual[g, c], left[g, c], rows[g, c])
-                self.shells[g, c, k], self.gates[g, c, k] = found
-        self.gates.copy_(_joined(self.gates))
-        self.gates[sizes < _FEWEST] = 0
+                shells[g, c, k], gates[g, c, k] = found
+        gates = _joined(gates)
+        gates[sizes < _FEWEST] = 0
+        return shells, gates
+
+    @classmethod
+    def numbers(cls, architecture: Architecture) -> tuple[int, int]:
+        """Return how many numbers mixture and perceptron have, and activations a row of a batch."""
+        mixture, perceptron = super().numbers(architecture), Stack.numbers(architecture)
+        return mixture[0] + perceptron[0], mixture[1] + perceptron[1]
 
     def _left(self, clean: Tensor, level: float) -> tuple[Tensor, Tensor, Tensor]:
         """Minus log-densities `(G, C, n)` of noised points, what the network says there, and what there is to say."""
@@ -118,6 +148,11 @@ def _believed(along: Tensor, size: Tensor, rows: Tensor) -> Tensor:
     factor = along.sum() / total
     by_point = torch.zeros_like(along).index_add(0, rows, (along - factor * size) / total)
     return (factor - _ERRORS * by_point.square().sum().sqrt()).clamp(0, 1)
+
+
+def _opened(gates: Tensor) -> Tensor:
+    """1 for the conditions of which some gate is open, 0 for the others: `(G, C, T, J) -> (G, C, 1, 1)`."""
+    return (gates > 0).flatten(2).any(-1)[..., None, None].to(gates)
 
 
 def _joined(gates: Tensor) -> Tensor:

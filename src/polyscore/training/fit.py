@@ -113,7 +113,7 @@ def _recipe(recipe: Recipe | None, fields: dict[str, Any]) -> Recipe:
     for name in fields:
         require(name in Recipe.names(), "an option of fit", f"be one of {', '.join(Recipe.names())}", repr(name),
                 nearest(name, Recipe.names()).strip())  # fmt: skip
-    return dataclasses.replace(recipe or Recipe(), **fields)
+    return Recipe(**fields) if recipe is None else dataclasses.replace(recipe, **fields)
 
 
 def _train(

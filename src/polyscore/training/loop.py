@@ -48,11 +48,11 @@ class Pace:
 
 def train(trainer: Trainer, keeper: Keeper, pace: Pace, progress: Tell | None) -> None:
     """Step to the end, the time limit, Ctrl-C or a diverging loss."""
-    started, steps = time.monotonic(), trainer.steps
-    looked = saved = started
+    looked = saved = started = time.monotonic()
     with interrupts(keeper.path is not None) as interrupted:
-        while trainer.step < steps:
+        while trainer.step < trainer.steps:
             losses, now = trainer.advance(), time.monotonic()
+            steps = trainer.steps  # a review may have found that this one was the last
             late = pace.stop_after is not None and now - started > pace.stop_after
             stopped = bool(interrupted)  # looked at once: an interrupt from here on waits for the next step
             save = late or stopped or pace.saves(trainer.step, steps, now - saved)

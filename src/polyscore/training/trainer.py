@@ -17,13 +17,15 @@ from torch import Tensor
 
 from polyscore.devices import matmul_precision
 from polyscore.nn import NETWORKS, ScoreNetwork
-from polyscore.nn.stack import StackNetwork, check_prediction, check_stack
+from polyscore.nn.stack import Stack, StackNetwork, check_prediction, check_stack
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
 from polyscore.training.recipe import Recipe
 
 PAGE = 100  # steps whose random numbers are drawn at once
+REVIEW = 2000  # the step after which held-out points are asked whether to go on; the same however long a training is
 _ALL = "all"
+_BUFFER = "buffer."  # before its name in a snapshot
 _WARM_UP = 3
 _STEP = torch.zeros((), dtype=torch.float32)  # how Adam counts its steps
 
@@ -96,7 +98,21 @@ class Trainer:
                 self._optimise()
             self._graph.replay()
         self.step += 1
+        if self.step == REVIEW and self.network.held_out:
+            self._review()
         return self._losses
+
+    def _review(self) -> None:
+        """Let held-out points say what of the networks is worth going on with."""
+        twin = self._twin(self.tensors())
+        twin.review(*self.held)
+        for name, own in self._buffers().items():
+            own.copy_(twin.state_dict()[name.removeprefix(_BUFFER)])
+        self._finish_early()
+
+    def _finish_early(self) -> None:
+        if self.step >= REVIEW and self.network.is_finished:
+            self.steps = self.step
 
     @property
     def trains(self) -> bool:
@@ -187,14 +203,18 @@ class Trainer:
 
     def _settled(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors with what held-out points set; the networks in training stay as they are."""
-        twin = StackNetwork.of(self.network, {name: tensor.clone() for name, tensor in tensors.items()}).stack
+        twin = self._twin(tensors)
         twin.settle(*self.held)
         return dict(twin.state_dict())
+
+    def _twin(self, tensors: Mapping[str, Tensor]) -> Stack:
+        """A stack of copies."""
+        return StackNetwork.of(self.network, {name: tensor.clone() for name, tensor in tensors.items()}).stack
 
     def _buffers(self) -> dict[str, Tensor]:
         """What is kept with the parameters and not trained."""
         trained = {name for name, _ in self.network.named_parameters()}
-        return {f"buffer.{name}": t for name, t in self.network.state_dict().items() if name not in trained}
+        return {_BUFFER + name: t for name, t in self.network.state_dict().items() if name not in trained}
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the whole state on the CPU."""
@@ -215,6 +235,7 @@ class Trainer:
         for p, state in zip(self.network.parameters(), moments, strict=True):
             if state:
                 self.optimiser.state[p] = {key: value.to(self.device, copy=True) for key, value in state.items()}
+        self._finish_early()
 
     def _kept(self) -> dict[str, Tensor]:
         """What a snapshot holds beside the optimiser's moments, by name."""
