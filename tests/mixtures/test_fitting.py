@@ -133,3 +133,33 @@ def test_the_same_seed_gives_the_same_bytes():
     x = three_parts(200)
     first, again = fit_mixture(x, seed=4), fit_mixture(x, seed=4)
     assert torch.equal(first.covariances, again.covariances) and torch.equal(first.means, again.means)
+
+
+def board(n: int, seed: int) -> torch.Tensor:
+    """The dark fields of a board of 6 x 6: edges that eight Gaussians cannot draw."""
+    draw = torch.Generator().manual_seed(seed)
+    x = 6 * torch.rand(3 * n, 2, generator=draw, dtype=torch.float64)
+    return x[x.floor().sum(1) % 2 == 0][:n]
+
+
+def test_local_gaussians_are_stacked_where_held_out_points_ask_for_them():
+    x, fresh = board(3000, 0), board(3000, 1)
+    small, both = (fit_mixture(x, most=8, dense=dense) for dense in (0, 64))
+    assert both.count in (small.count + 32, small.count + 64)
+    assert both.weights.sum().item() == pytest.approx(1) and bool((both.weights > 0).all())
+    gains = both.log_prob(fresh) - small.log_prob(fresh)
+    assert gains.mean() > 0.1  # nats a point that neither has seen
+    # Far out the wide components speak alone: what a density does beyond its data stays that of the small mixture.
+    far = torch.tensor([[40.0, -30.0], [-25.0, 20.0]], dtype=torch.float64, requires_grad=True)
+    slopes = [torch.autograd.grad(fit.log_prob(far).sum(), far)[0] for fit in (small, both)]
+    torch.testing.assert_close(*slopes, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_data_that_a_small_mixture_fits_stay_small(dim):
+    """Over twelve data sets; stacking must earn four standard errors, so that a false alarm is below 1e-3."""
+    for seed in range(4):
+        draw = torch.Generator().manual_seed(seed)
+        x = torch.randn(2000, dim, generator=draw, dtype=torch.float64)
+        x = torch.cat([x[:1400] * 2, x[1400:] + 4])
+        assert torch.equal(fit_mixture(x, most=4, dense=128).means, fit_mixture(x, most=4).means)

@@ -78,8 +78,8 @@ def test_the_residual_is_believed_where_the_mixture_is_wrong_and_nowhere_else():
     """A ring with one Gaussian allowed needs the network; a Gaussian does not: few gates open by chance."""
     draw = torch.Generator().manual_seed(5)
     data = {"ring": ring(3000), "gaussian": 3 * torch.randn(3000, 2, generator=draw)}
-    p = ps.fit(data, kind="structured", options={"components": 1}, steps=3000, width=128, depth=3, learning_rate=1e-3,
-               ema=0.99, progress=False)  # fmt: skip
+    p = ps.fit(data, kind="structured", options={"components": 1, "dense": 0}, steps=3000, width=128, depth=3,
+               learning_rate=1e-3, ema=0.99, progress=False)  # fmt: skip
     gates = p.groups[0].network.tensors()["gates"][0]
     inside = slice(2, 9)  # noise from a twentieth of the data's width to all of it
     assert gates[0, inside, :3].mean() > 0.5
@@ -160,7 +160,7 @@ def test_a_training_ends_at_its_review_where_the_mixture_is_enough_whoever_train
     draw = torch.Generator().manual_seed(5)
     plain = {"a": 3 * torch.randn(2000, 2, generator=draw), "b": torch.randn(2000, 2, generator=draw)}
     bent = {"a": ring(2000), "b": ring(2000) + 1}
-    options = {"options": {"components": 1}, "width": 48, "depth": 2, "learning_rate": 4e-3, "steps": 600}
+    options = {"options": {"components": 1, "dense": 0}, "width": 48, "depth": 2, "learning_rate": 4e-3, "steps": 600}
     seen: list[int] = []
     alone = ps.fit(plain, **options, progress=lambda step, *_: seen.append(step), checkpoint=tmp_path / "run")
     assert max(seen) == 400 and isinstance(alone.members["a"], Fitted) and alone["a"].is_closed_form

@@ -13,6 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from polyscore.mixtures.centres import nearest_centres, spread_centres
+from polyscore.mixtures.dense import stacked
 from polyscore.mixtures.em import Fit, Prior, maximise, run
 from polyscore.mixtures.shapes import SHAPES, Shape, shapes_for
 from polyscore.notices import warn
@@ -26,13 +28,14 @@ _SETTLED = 1e-4  # nats that a last round may still add
 _ENOUGH = 20_000  # points that decide the number of components and their shape
 
 
-def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str = "a condition") -> Fit:
-    """Return the mixture that BIC prefers.
+def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str = "a condition", dense: int = 0) -> Fit:
+    """Return the mixture that BIC prefers, stacked with local Gaussians where held-out points ask for them.
 
     Args:
         points: `(n, d)`, finite.
         most: components at most; fewer where points are few.
         subject: whose points they are, for warnings.
+        dense: local Gaussians at most; none by default.
     """
     x = points.double()
     some = x[:: max(1, len(x) // _ENOUGH)]
@@ -43,7 +46,7 @@ def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str =
             f"points should be many for a covariance; {subject} has {len(x)} in {x.shape[1]} dimensions, so its "
             f"mixture is a guess of shape {chosen.shape.name!r}. Take more of them."
         )
-    return chosen
+    return stacked(some, chosen, seed, dense)
 
 
 def _chosen(x: Tensor, seed: int, most: int) -> Fit:
@@ -94,27 +97,7 @@ def _is_sound(fit: Fit) -> bool:
 def _starts(x: Tensor, count: int, seed: int, last: Fit, prior: Prior) -> Iterator[Fit]:
     """Mixtures of `count` components to begin with."""
     for k in range(_STARTS):
-        yield _from_centres(x, _spread(x, count, generator(seed, "mixture", count, k)), prior)
+        yield nearest_centres(x, spread_centres(x, count, generator(seed, "mixture", count, k)), prior)
     if last.count == count - 1:
         lonely = x[last.log_prob(x).argmin()]
-        yield _from_centres(x, torch.cat([last.means, lonely[None]]), prior)
-
-
-def _from_centres(x: Tensor, centres: Tensor, prior: Prior) -> Fit:
-    """The mixture of points that belong to their nearest centre, in units of the data's deviations."""
-    units = prior.floor.rsqrt()
-    nearest = torch.cdist(x * units, centres * units).argmin(1)
-    return maximise(x, torch.nn.functional.one_hot(nearest, len(centres)).double(), SHAPES[0], prior)
-
-
-def _spread(x: Tensor, count: int, source: torch.Generator) -> Tensor:
-    """Centres by k-means++: each drawn by its squared distance from those before."""
-    units = x.std(0, correction=0).clamp_min(1e-12).reciprocal()
-    scaled = x * units
-    chosen = [int(torch.randint(len(x), (1,), generator=source))]
-    far = (scaled - scaled[chosen[0]]).square().sum(-1)
-    for _ in range(count - 1):
-        weights = far if bool(far.sum() > 0) else torch.ones_like(far)
-        chosen.append(int(torch.multinomial(weights, 1, generator=source)))
-        far = torch.minimum(far, (scaled - scaled[chosen[-1]]).square().sum(-1))
-    return x[chosen]
+        yield nearest_centres(x, torch.cat([last.means, lonely[None]]), prior)

@@ -60,7 +60,7 @@ class Fit:
         roots = torch.linalg.cholesky(self.covariances)
         away = (x[None] - self.means[:, None]).mT  # (M, d, n)
         # Coordinate by coordinate: a sum over so short an axis took half of the time of a fit.
-        solved = torch.linalg.solve_triangular(roots, away, upper=False).square_().unbind(1)
+        solved = torch.linalg.solve_triangular(roots, away, upper=False).square().unbind(1)
         squares = functools.reduce(torch.add, solved)
         log_dets = roots.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         constant = self.weights.log() - log_dets - 0.5 * x.shape[1] * math.log(2 * math.pi)

@@ -9,16 +9,17 @@ small products. Far from all data it falls off like the widest of its components
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from polyscore.mixtures import Fit, Parts, fit_mixture, redrawn
-from polyscore.nn.network import Architecture, At
+from polyscore.nn.network import Architecture, At, ScoreNetwork
 from polyscore.nn.stack import Stack
+from polyscore.schedules import Schedule
 from polyscore.schema import Checked, count, setting
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -30,9 +31,11 @@ class MixtureOptions(Checked):
 
     Attributes:
         components: at most so many a condition; the data choose how many.
+        dense: local Gaussians beside them, at most, for shapes that no small mixture has; the data choose whether.
     """
 
     components: int = setting(24, count(1, 1000))
+    dense: int = setting(128, count(0, 1000))
 
 
 class Mixed(Stack):
@@ -52,7 +55,8 @@ class Mixed(Stack):
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__(architecture, seeds)
         self.seeds = list(seeds)
-        shape, dim = (len(seeds), architecture.conditions, architecture.options.components), architecture.dim
+        options, dim = architecture.options, architecture.dim
+        shape = (len(seeds), architecture.conditions, options.components + options.dense)
         eye = torch.eye(dim, dtype=torch.float32)
         self.register_buffer("weights", torch.zeros(shape, dtype=torch.float32))
         self.register_buffer("means", torch.zeros(*shape, dim, dtype=torch.float32))
@@ -68,11 +72,11 @@ class Mixed(Stack):
 
     def observe(self, points: Tensor, sizes: Tensor) -> None:
         """Fit a mixture to the points of every condition of every network."""
-        most = self.architecture.options.components
+        options = self.architecture.options
         for g, seed in enumerate(self.seeds):
             for c in range(sizes.shape[1]):
                 some = points[g, c, : int(sizes[g, c])].double().cpu()
-                self.put(g, c, fit_mixture(some, seed, most, "a condition"))
+                self.put(g, c, fit_mixture(some, seed, options.components, "a condition", options.dense))
 
     def put(self, g: int, c: int, fit: Fit) -> None:
         """Hold a mixture."""
@@ -123,7 +127,16 @@ class Mixed(Stack):
         return sigma * back, torch.logsumexp(joint, -1, keepdim=True)
 
     @classmethod
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], about: Mapping[str, Any], kind: str, dim: int, schedule: Schedule
+    ) -> ScoreNetwork:
+        """Return what a file holds; up to 0.5.0 there were no local Gaussians."""
+        written = dict(about["architecture"])
+        known = {**about, "architecture": {**written, "options": {"dense": 0, **written["options"]}}}
+        return super().from_tensors(tensors, known, kind, dim, schedule)
+
+    @classmethod
     def numbers(cls, architecture: Architecture) -> tuple[int, int]:
         """Return how many numbers the mixtures have, and activations a row of a batch."""
-        count, dim = architecture.options.components, architecture.dim
+        count, dim = architecture.options.components + architecture.options.dense, architecture.dim
         return architecture.conditions * count * (1 + 2 * dim + dim * dim), 4 * count * dim

@@ -33,6 +33,7 @@ _SHELLS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)  # quantiles of the mixture's density
 _DRAWS, _FEWEST_DRAWS, _ALL_DRAWS = 16_384, 2048, 200_000  # noised points that set a gate; at least; of all networks
 _FEWEST = 20  # held-out points below which nothing is believed
 _ERRORS = 2.0
+_CORE, _WORTH = 3, 0.05  # shells that hold 95 % of the points, and the mean gate there from which a network is kept
 
 
 class Structured(Mixed):
@@ -79,7 +80,7 @@ class Structured(Mixed):
         """Set shells and gates from held-out points."""
         shells, gates = self._found(points, sizes)
         self.shells.copy_(shells)
-        self.gates.copy_(gates * _opened(self.gates))
+        self.gates.copy_(gates * _opened(gates) * _opened(self.gates))
 
     @property
     def is_a_mixture(self) -> bool:
@@ -151,8 +152,11 @@ def _believed(along: Tensor, size: Tensor, rows: Tensor) -> Tensor:
 
 
 def _opened(gates: Tensor) -> Tensor:
-    """1 for the conditions of which some gate is open, 0 for the others: `(G, C, T, J) -> (G, C, 1, 1)`."""
-    return (gates > 0).flatten(2).any(-1)[..., None, None].to(gates)
+    """1 for the conditions whose gates are open enough to be worth a network, else 0: `(G, C, T, J) -> (G, C, 1, 1)`.
+
+    Few that are open by chance would cost a closed form: they are looked at over all levels, and where most points are.
+    """
+    return (gates[..., :_CORE].mean((-2, -1), keepdim=True) >= _WORTH).to(gates)
 
 
 def _joined(gates: Tensor) -> Tensor:
