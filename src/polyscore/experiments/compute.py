@@ -55,11 +55,12 @@ def train(
         family = experiment.source.build()
         return dict.fromkeys(models, family)
     protocol, schedule = experiment.protocol, family_of(experiment.source).schedule
+    options = experiment.networks.get(kind, {})
     families = fit_many(
         [training_data(model, experiment) for model in models],
         [derive(protocol.first_seed + run, "train", name, kind, size) for _, _, size, run in models],
-        recipe=recipe_of(kind, protocol, schedule, experiment.networks.get(kind, {})),
-        device=device, progress=progress or False,
+        ensemble=options.get("ensemble", 1), recipe=recipe_of(kind, protocol, schedule, options), device=device,
+        progress=progress or False,
     )  # fmt: skip
     return dict(zip(models, families, strict=True))
 
@@ -70,7 +71,7 @@ def recipe_of(kind: str, protocol: Protocol, schedule: Schedule, options: Any = 
     Args:
         options: fields of a network that a spec names, which win.
     """
-    own = dict(options or {})
+    own = {name: value for name, value in (options or {}).items() if name != "ensemble"}
     recipe = Recipe(
         model=own.pop("model", kind), steps=protocol.train_steps, batch=protocol.batch,
         learning_rate=protocol.learning_rate, width=protocol.width, depth=protocol.depth,

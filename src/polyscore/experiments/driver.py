@@ -147,8 +147,9 @@ def batches(experiments: Sequence[Experiment], store: Store, networks: int = MOS
 def _split(cells: list[Cell], experiment: Experiment, kind: str, networks: int) -> Iterator[Batch]:
     """Cut cells of one kind by runs."""
     runs = sorted({cell.run for cell in cells})
-    model = experiment.networks.get(kind, {}).get("model", kind)
-    each = len(experiment.targets) if model == "separate" else 1
+    options = experiment.networks.get(kind, {})
+    each = len(experiment.targets) if options.get("model", kind) == "separate" else 1
+    each *= options.get("ensemble", 1)
     at_once = max(1, networks // (max(1, len({cell.train_size for cell in cells})) * each))
     for first in range(0, len(runs), at_once):
         chosen = set(runs[first : first + at_once])

@@ -13,12 +13,13 @@ from polyscore.experiments.cells import ANALYTIC, is_name
 from polyscore.experiments.functions import Function, is_function
 from polyscore.experiments.protocol import LATER, OF_A_SPEC, Protocol
 from polyscore.metrics.named import METRICS
+from polyscore.training.fit import check_ensemble
 from polyscore.training.recipe import MODELS, Recipe
 
 TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=&%-]*")
 _LONGEST = 100  # it becomes part of file names
 _OF_OURS = ("grid", "integrator", "quadrature", "start", "resampling", "threshold")  # fields with `corrected` alone
-_OF_NETWORKS = [f.name for f in dataclasses.fields(Recipe) if f.name != "schedule"]
+_OF_NETWORKS = [*(f.name for f in dataclasses.fields(Recipe) if f.name != "schedule"), "ensemble"]
 
 
 class SpecError(PolyscoreError):
@@ -75,7 +76,9 @@ def _network(entry: Any) -> tuple[str, dict[str, Any]]:
     for key in options:
         if key not in _OF_NETWORKS or (model == ANALYTIC and key != "model"):
             raise SpecError(unknown("a key of a model", key, dict.fromkeys(["name", *_OF_NETWORKS])))
-    Recipe(**({} if model == ANALYTIC else options))
+    check_ensemble(options.get("ensemble", 1))
+    given = {key: value for key, value in options.items() if key != "ensemble"}
+    Recipe(**{"kind": "vanilla", **({} if model == ANALYTIC else given)})
     name = _plain_name(options) if name is None else name
     check_name(str(name), None, "a model", "Give it another: name: my-model.")
     require(name == model or name not in known, "the name of a model", "say what it is", name, "Choose another.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from polyscore.algebra.saved import build_family
 from polyscore.data.read import table_of
 from polyscore.data.table import Table
 from polyscore.devices import check_device, total_memory, without_autocast
-from polyscore.errors import is_count, is_number, nearest, require
+from polyscore.errors import is_count, is_number, nearest, require, shorten
 from polyscore.files.atomic import check_file, held
 from polyscore.limits import show_bytes
 from polyscore.models.checkpoints import Checkpoint, with_suffix
@@ -68,35 +68,52 @@ def fit(
             By default a bar shows in a terminal or notebook once two seconds have passed; False shows nothing.
     """
     ensemble = fields.pop("members", ensemble)  # what the option was called up to 0.3.0
-    require(is_count(ensemble) and ensemble <= _MOST_MODELS, "ensemble",
-            f"be a whole number of at least 1, and at most {_MOST_MODELS}", ensemble)  # fmt: skip
+    check_ensemble(ensemble)
     seed = as_seed(seed)
     if condition_column is not None:
         data = table_of(data, condition_column, columns)
     require(condition_column is not None or columns is None, "columns", "come with condition_column", columns)
-    seeds = [seed] if ensemble == 1 else [derive(seed, "member", m) for m in range(ensemble)]
-    pace = _pace(checkpoint_every, checkpoint_seconds, seconds)
+    pace, seeds = _pace(checkpoint_every, checkpoint_seconds, seconds), _seeds(seed, ensemble)
     models = _train([data] * ensemble, seeds, _recipe(recipe, fields), device, checkpoint, pace, progress)
-    more: dict[str, Any] = {} if ensemble == 1 else {"seed": seed, "members": int(ensemble)}
-    more |= {"source": data.about()} if isinstance(data, Table) else {}
-    networks = [network for model in models for network in model.networks]
-    return build_family(dataclasses.replace(models[0], networks=networks, training={**models[0].training, **more}))
+    about = {"source": data.about()} if isinstance(data, Table) else {}
+    return build_family(_together(models, seed, about))
 
 
 def fit_many(
-    datasets: Sequence[Data], seeds: Sequence[int], *, recipe: Recipe | None = None,
+    datasets: Sequence[Data], seeds: Sequence[int], *, ensemble: int = 1, recipe: Recipe | None = None,
     device: torch.device | str | None = None, checkpoint: str | Path | None = None, checkpoint_every: int = 1000,
     checkpoint_seconds: float = 30.0, seconds: float | None = None, progress: Tell | bool | None = None, **fields: Any,
 ) -> list[Family]:  # fmt: skip
-    """Train one family for each dataset and seed, all in one program; see `fit`.
+    """Train one family for each dataset and seed, all in one program; see `fit`, also for `ensemble`.
 
     A family's result depends on its own data and seed, not on who shares the program.
     """
     require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
-    seeds = [as_seed(seed) for seed in seeds]
-    pace = _pace(checkpoint_every, checkpoint_seconds, seconds)
-    models = _train(datasets, seeds, _recipe(recipe, fields), device, checkpoint, pace, progress)
-    return [build_family(model) for model in models]
+    check_ensemble(ensemble)
+    pace, seeds = _pace(checkpoint_every, checkpoint_seconds, seconds), [as_seed(seed) for seed in seeds]
+    every = [data for data in datasets for _ in range(ensemble)], [s for seed in seeds for s in _seeds(seed, ensemble)]
+    models = _train(*every, _recipe(recipe, fields), device, checkpoint, pace, progress)
+    parts = [models[m * ensemble : (m + 1) * ensemble] for m in range(len(seeds))]
+    return [build_family(_together(part, seed)) for part, seed in zip(parts, seeds, strict=True)]
+
+
+def check_ensemble(ensemble: Any) -> None:
+    """Refuse what is no number of models."""
+    require(is_count(ensemble) and ensemble <= _MOST_MODELS, "ensemble",
+            f"be a whole number of at least 1, and at most {_MOST_MODELS}", shorten(ensemble))  # fmt: skip
+
+
+def _seeds(seed: int, ensemble: int) -> list[int]:
+    """One a model; a single one has the seed itself."""
+    return [seed] if ensemble == 1 else [derive(seed, "member", m) for m in range(ensemble)]
+
+
+def _together(models: Sequence[Checkpoint], seed: int, about: Mapping[str, Any] | None = None) -> Checkpoint:
+    """The models of an ensemble as one checkpoint."""
+    more: dict[str, Any] = {} if len(models) == 1 else {"seed": seed, "members": len(models)}
+    networks = [network for model in models for network in model.networks]
+    training = {**models[0].training, **more, **(about or {})}
+    return dataclasses.replace(models[0], networks=networks, training=training)
 
 
 def _pace(every: int, save_after: float, stop_after: float | None) -> Pace:
