@@ -109,7 +109,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     whole = (path / "model.safetensors").read_bytes()
     assert fit(tmp_path).exit_code == 0 and (path / "model.safetensors").read_bytes() == whole
     stopped = fit(tmp_path, "--seconds", 0, name="SLOW")
-    assert stopped.exit_code == 0 and "1 of 30; the same command goes on" in stopped.stdout
+    assert stopped.exit_code == 0 and "1 of 30 steps; the same command goes on" in stopped.stdout
     assert ps.load(tmp_path / "SLOW").training["steps"] == 1
     assert fit(tmp_path, name="SLOW").exit_code == 0
     assert (tmp_path / "SLOW" / "model.safetensors").read_bytes() == whole

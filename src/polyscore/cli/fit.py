@@ -156,6 +156,7 @@ def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
         "steps": family.training["steps"],
         "of_steps": steps,
         "seed": family.training["seed"],
+        "closed_form": all(condition.is_closed_form for condition in map(family.__getitem__, family)),
     }
 
 
@@ -164,13 +165,12 @@ def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> No
     from rich.text import Text
 
     rows = [f"{name} ({count} rows)" for name, count in summary["conditions"].items()]
-    done, steps = summary["steps"], summary["of_steps"]
     imported = "".join(f"--import {module.name} " for module in imports)
     lines = {
         "conditions": ", ".join(rows[:12]) + (f", ... ({len(rows)} in all)" if len(rows) > 12 else ""),
         "variables": _few(summary["variables"]),
         "left out": _few(summary["left_out"]) or "nothing",
-        "steps": str(done) if done == steps else f"{done} of {steps}; the same command goes on",
+        "learned": _learned(summary),
         "wrote": ", ".join(summary["files"]),
         "next": f"polyscore {imported}sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
     }
@@ -178,6 +178,14 @@ def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> No
     for name, text in lines.items():
         grid.add_row(Text(name, style="bold"), visible(text))
     show.stdout().print(grid, soft_wrap=True)
+
+
+def _learned(summary: dict[str, Any]) -> str:
+    """What a fit has become, and how far it is."""
+    done, steps = summary["steps"], summary["of_steps"]
+    if done != steps:
+        return f"{done} of {steps} steps; the same command goes on"
+    return "a Gaussian mixture a condition, and no network" if summary["closed_form"] else f"a network, {steps} steps"
 
 
 def example_of(conditions: list[str]) -> str:
