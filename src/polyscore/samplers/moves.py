@@ -100,6 +100,22 @@ class AsOne(Balanced):
 
 
 @dataclass(frozen=True)
+class Neighbouring(Balanced):
+    """The move of a single condition under noise sigma / sqrt(W), for a field that gives g itself as its excess."""
+
+    def steps(self, schedule: Schedule, grid: TimeGrid, total: float, churn: float, integrator: Integrator) -> Steps:
+        """Return the table at W = 1 of sqrt(W) x, whose noise is sigma, written in x and its own score."""
+        table = integrator(schedule, grid, 1.0, churn, self)
+        narrower = {name: getattr(table, name) / total for name in ("pull", "of_score")}
+        return table._replace(**narrower, noise=table.noise / total**0.5)
+
+    def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
+        """g is the excess."""
+        none = torch.zeros_like(times)
+        return Rates(none, none, torch.ones_like(times))
+
+
+@dataclass(frozen=True)
 class Unbalanced(Move):
     """b = -u + (eta^2 + nu^2) S / 2, with g = (W - 1) div u + (eta^2 / 2) excess."""
 
