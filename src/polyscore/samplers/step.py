@@ -29,8 +29,9 @@ class State:
 
     `score` and `rate` belong to `x`; `clean` is the composed clean point of the step before; `ancestors` are slots at
     the start, `parents` slots before the last step; `loss` is what the last step's gains alone cost of log ESS,
-    averaged over swarms; `alarm` is nan after a score or rate that was not finite. A sampler that knows more of its
-    particles subclasses it: all fields are tensors; those named in `carried`, `(N, K, ...)`, follow their particles.
+    averaged over swarms; `alarm` is nan after a score or rate that was not finite; `accepted` adds up the share of
+    particles for which each proposal of a kernel was accepted. A sampler that knows more of its particles subclasses
+    it: all fields are tensors; those named in `carried`, `(N, K, ...)`, follow their particles.
     """
 
     carried: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +48,7 @@ class State:
     loss: Tensor
     clipped: Tensor
     alarm: Tensor
+    accepted: Tensor
 
 
 def begin(plan: Plan, first: int, stop: int) -> State:
@@ -62,6 +64,7 @@ def begin(plan: Plan, first: int, stop: int) -> State:
         x=x, score=x, clean=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
         ancestors=own, parents=own, ess=torch.full_like(weights[:, 0], float(particles)),
         loss=weights.new_zeros(()), clipped=weights.new_zeros(()), alarm=like.new_zeros(()),
+        accepted=weights.new_zeros(()),
     )  # fmt: skip
     return replace(evaluate(plan, empty, x, 0), clipped=empty.clipped)
 
