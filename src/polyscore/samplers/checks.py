@@ -17,6 +17,7 @@ from polyscore.errors import ArgumentError, require, shorten
 from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
 from polyscore.samplers.answers import called
+from polyscore.samplers.discrete import by_steps, check_discrete
 from polyscore.samplers.moves import Steps
 from polyscore.samplers.plan import Plan, clock_of, make_plan, steps_of
 from polyscore.schedules import Schedule, Stepped
@@ -53,6 +54,8 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     sampler.check(q)
     _check_end(q, sampler)
     _check_kernels(sampler)
+    if sampler.weighted and by_steps(sampler):
+        check_discrete(q, sampler)
     if sampler.weighted:
         _warn_of_improper_path(q, validity)
     q.family.check_dtype(asked.dtype)

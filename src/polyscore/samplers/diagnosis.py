@@ -84,8 +84,8 @@ def _of_acceptance(run: Run) -> str:
     if run.acceptance is None or not run.acceptance.mean() < _STUCK:
         return ""
     return (
-        f"proposals should be accepted more often; {100 * run.acceptance.mean():.2g} % were, so that kernels hardly move "
-        "a particle. Use a smaller size of their steps."
+        f"proposals should be accepted more often; {100 * run.acceptance.mean():.2g} % were, so that kernels hardly "
+        "move a particle. Use a smaller size of their steps."
     )
 
 

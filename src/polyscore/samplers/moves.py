@@ -63,6 +63,10 @@ class Move(ABC):
     def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
         """Return the coefficients of g at times `(steps + 1,)`; what carries no weights does not ask."""
 
+    def noising(self, total: float) -> float:
+        """Multiple of u in the noising, with noise eta, whose reverse the move is at churn 1."""
+        return self.linear(total)
+
     def start_variance(self, total: float) -> float:
         """Variance of the start, in units of sigma(1)^2."""
         return 1 / total
@@ -108,6 +112,10 @@ class Neighbouring(Balanced):
         table = integrator(schedule, grid, 1.0, churn, self)
         narrower = {name: getattr(table, name) / total for name in ("pull", "of_score")}
         return table._replace(**narrower, noise=table.noise / total**0.5)
+
+    def noising(self, total: float) -> float:
+        """1: of noise eta at W = 1 alone."""
+        return 1.0
 
     def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
         """g is the excess."""

@@ -16,6 +16,7 @@ from polyscore.algebra import Composition
 from polyscore.fields import Field, row
 from polyscore.rng import Stream, block_size
 from polyscore.samplers.answers import called, check_columns, checked_grid
+from polyscore.samplers.discrete import by_steps, noising
 from polyscore.samplers.grids import GRIDS, Extent, TimeGrid, extent_of
 from polyscore.samplers.integrators import INTEGRATORS, euler_steps, frozen_steps, multistep_steps
 from polyscore.samplers.moves import Integrator, Rates, Steps
@@ -101,6 +102,16 @@ class Plan:
     def scheme(self) -> Resampler | None:
         """How swarms are resampled; None carries no weights at all."""
         return None if self.sampler.resampling is None else resampler(self.sampler.resampling)
+
+    @cached_property
+    def by_steps(self) -> bool:
+        """Whether weights are those of the discrete steps, not of a rate."""
+        return by_steps(self.sampler)
+
+    @cached_property
+    def noising(self) -> list[tuple[float, float]]:
+        """Factor and variance of the noising over every step; asked where weights are those of the steps."""
+        return noising(self.q, self.clock)
 
     @cached_property
     def last_signal(self) -> float:
