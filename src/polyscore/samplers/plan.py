@@ -157,12 +157,13 @@ def make_plan(q: Composition, sampler: Sampler, seed: int, like: Tensor, history
     clock = clock_of(q, sampler, sampler.steps, extent)
     times = clock.times
     origin = found(STARTS, sampler.start)(q, sampler.move, times[0], seed)
-    scalars = _scalars(q, sampler, clock, extent)
+    scalars = scalars_of(q, sampler, clock, extent)
     prepared, tables = sampler.prepare(q, times, like), sampler.tables(q, times, like)
     return Plan(q, sampler, extent, clock, scalars, origin, prepared, seed, like, history, tables)
 
 
-def _scalars(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
+def scalars_of(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
+    """Return the scalars of every step on a sampler's times."""
     schedule, times = q.schedule, clock.times
     quadrature = found(QUADRATURES, sampler.quadrature)(schedule, clock, extent)
     check_columns(called("quadrature", sampler.quadrature), quadrature, Quadrature._fields, len(clock.lengths))
