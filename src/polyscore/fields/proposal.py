@@ -71,8 +71,10 @@ class ProposalField(PrecisionField):
 
     def divergence(self, x: Tensor, precisions: Tensor, i: int) -> Tensor:
         """Return div s / W - div S over the batch shape of x, float64."""
-        along = self._directions(x, i)
-        terms = torch.stack([self._along(x, v, precisions, i) for v in along])
+        # grad s_a = (R_a^-1 - 1) / sigma^2; where R_a was held, the Jacobian itself is lost, and was of rounding alone
+        inverse = torch.linalg.inv_ex(precisions).inverse
+        spread = torch.einsum("a,a...de->...de", self.exponents.to(x.device), inverse)
+        terms = torch.stack([self._along(x, v, spread, i) for v in self._directions(x, i)])
         if self.probes is None:
             return terms.sum(0)
         self._doubt(terms, i)
@@ -84,14 +86,16 @@ class ProposalField(PrecisionField):
             return torch.eye(x.shape[-1], dtype=torch.float64, device=x.device)
         return self.signs[[(i * self.probes + k) % len(self.signs) for k in range(self.probes)]]
 
-    def _along(self, x: Tensor, v: Tensor, precisions: Tensor, i: int) -> Tensor:
-        """<v, (grad s / W - grad S) v>: one by a central difference, the other by the Jacobians that are there."""
+    def _along(self, x: Tensor, v: Tensor, spread: Tensor, i: int) -> Tensor:
+        """<v, (grad s / W - grad S) v>: one by a central difference, the other by the Jacobians that are there.
+
+        Args:
+            spread: sum_a w_a R_a^-1 = W + sigma^2 grad S.
+        """
         step = (_APART if self.exact else _APART_OF_DIFFERENCES) * self.sigma[i] / v.norm()
         ahead, behind = (self._near(x.double() + sign * step * v, i).to(v) for sign in (1, -1))
         bend = ((ahead - behind) * v).sum(-1) / (2 * step * self.counts)
-        # grad s_a = (R_a^-1 - 1) / sigma^2; where R_a was held, the Jacobian itself is lost, and was of rounding alone
-        inverse = torch.linalg.inv_ex(precisions).inverse
-        own = torch.einsum("a,a...de,d,e->...", self.exponents.to(x.device), inverse, v, v)
+        own = torch.einsum("...de,d,e->...", spread, v, v)
         return bend - (own - self.q.total * v.square().sum()) / self.sigma[i] ** 2
 
     def _near(self, x: Tensor, i: int) -> Tensor:
