@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,15 +140,18 @@ def _warn_of_coarse_steps(plan: Plan) -> None:
     deviation, ratio = _worst(plan, deviations, steps)
     if abs(ratio - 1) <= _WRONG_VARIANCE:
         return
-    most = plan.q.schedule.timesteps if isinstance(plan.q.schedule, Stepped) else _MOST_STEPS
-    more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= most)
-    fine = (n for n in more if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE)
-    enough = next(fine, None)
+    enough = next((n for n in _more(plan) if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE), None)
     remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."
     warn(
         f"steps should be fine enough for every part of the target; with {steps} a Gaussian of deviation "
         f"{deviation:.2g} comes out with {ratio:.3g} times its variance. {remedy}"
     )
+
+
+def _more(plan: Plan) -> Iterator[int]:
+    """Yield larger numbers of steps that could be asked for."""
+    most = plan.q.schedule.timesteps if isinstance(plan.q.schedule, Stepped) else _MOST_STEPS
+    return (n for k in range(1, _MOST_DOUBLINGS + 1) if (n := plan.sampler.steps << k) <= most)
 
 
 def _worst(plan: Plan, deviations: Iterable[float], steps: int) -> tuple[float, float]:
@@ -189,15 +192,14 @@ def _warn_of_coarse_weights(plan: Plan) -> None:
         return
     variances = (min(extent.variances), max(extent.variances))
 
-    def off(steps: int) -> float:
-        clock = clock_of(q, sampler, steps, extent)
-        scalars = scalars_of(q, sampler, clock, extent)
-        return max((log_evidence_error(q, v, clock.times, scalars) for v in variances), key=abs) * math.prod(q.event)
+    def off(times: Tensor, scalars: Tensor) -> float:
+        return max((log_evidence_error(q, v, times, scalars) for v in variances), key=abs) * math.prod(q.event)
 
-    if abs(error := off(sampler.steps)) <= _WRONG_EVIDENCE:
+    if abs(error := off(plan.times, plan.scalars)) <= _WRONG_EVIDENCE:
         return
-    more = (sampler.steps << k for k in range(1, _MOST_DOUBLINGS + 1) if sampler.steps << k <= _MOST_STEPS)
-    enough = next((steps for steps in more if abs(off(steps)) <= _WRONG_EVIDENCE), None)
+    clocks = ((n, clock_of(q, sampler, n, extent)) for n in _more(plan))
+    errors = ((n, off(clock.times, scalars_of(q, sampler, clock, extent))) for n, clock in clocks)
+    enough = next((n for n, left in errors if abs(left) <= _WRONG_EVIDENCE), None)
     remedy = f"Use steps={enough}, or the default integrator." if enough else "Use the default grid and integrator."
     warn(
         f"steps should be fine enough for the weights at W = {q.total:g}; with {sampler.steps} log Z of a Gaussian as "
