@@ -20,6 +20,7 @@ _HOMES = {
         "Controlled",
         "Denoise",
         "FeynmanKac",
+        "PrecisionFeynmanKac",
         "PrecisionWeighted",
         "Run",
         "SuperDiffAnd",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from polyscore.samplers import Controlled as Controlled
     from polyscore.samplers import Denoise as Denoise
     from polyscore.samplers import FeynmanKac as FeynmanKac
+    from polyscore.samplers import PrecisionFeynmanKac as PrecisionFeynmanKac
     from polyscore.samplers import PrecisionWeighted as PrecisionWeighted
     from polyscore.samplers import Run as Run
     from polyscore.samplers import SuperDiffAnd as SuperDiffAnd

@@ -21,10 +21,18 @@ from training.networks import families
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the target of SuperDiff", "ignore:weight should", "ignore:swarms should", "ignore:K should be large",
-    "ignore:the precision of the clean point", "ignore:log Z", "ignore:samples must stay",
+    "ignore:the precision of the clean point", "ignore:log Z", "ignore:samples must stay", "ignore:traces should be",
 )  # fmt: skip
 FAMILY = Path(__file__).parents[2] / "examples" / "family.yaml"
-KINDS = ("denoise", "feynman-kac", "annealed-langevin", "precision-weighted", "superdiff-or", "superdiff-and")
+KINDS = (
+    "denoise",
+    "feynman-kac",
+    "annealed-langevin",
+    "precision-weighted",
+    "precision-feynman-kac",
+    "superdiff-or",
+    "superdiff-and",
+)
 every = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -5,7 +5,8 @@ alpha^2 / sigma^2, the noised composition of Gaussians has, for every W, the sco
 
     s = M^-1 sum_a w_a R_a s_a,        M = sum_a w_a R_a + (1 - W) I:
 
-posteriors N(mu_a, Sigma_a) multiply by their exponents, less the noise that they count W times instead of once.
+posteriors N(mu_a, Sigma_a) multiply by their exponents, less the noise that they count W times instead of once. Noise
+of variance sigma^2 / m counts m times: then s = m M^-1 sum_a w_a R_a s_a with M = sum_a w_a R_a + (m - W) I.
 """
 
 from __future__ import annotations
@@ -30,24 +31,29 @@ class PrecisionField(EachField):
 
     Args:
         size: largest |mean| or deviation of the sources.
-        floor: M is kept above floor (1 + sigma^2 / (alpha size)^2): a clean point given x_t is at most 1 / floor as
-            spread as noise allows in data of that size. Where it has to be, that is warned of, once.
+        floor: M is kept above floor (m + sigma^2 / (alpha size)^2): a clean point given x_t is at most 1 / floor as
+            spread as noise allows in data of that size. Where it has to be, that is counted, and warned of at the end.
+        counts: m, how often the noise counts.
     """
 
-    def __init__(self, q: Composition, times: Tensor, like: Tensor, size: float, floor: float) -> None:
+    def __init__(
+        self, q: Composition, times: Tensor, like: Tensor, size: float, floor: float, counts: float = 1.0
+    ) -> None:
         super().__init__(q, times, like)
         alpha, sigma = q.schedule.alpha(times), q.schedule.sigma(times)
         self.exact, self.closed_form = q.mixtures is not None, False  # one thread, or what is warned of is lost
         self.numbers_per_particle *= q.event[0]
         self.alpha, self.sigma = alpha.tolist(), sigma.tolist()
-        self.least = (floor * (1 + (sigma / (alpha * size)) ** 2)).tolist()
-        self.warned = False
+        self.counts, self.exponents = counts, torch.tensor(list(q.exponents.values()), dtype=torch.float64)
+        self.least = (floor * (counts + (sigma / (alpha * size)) ** 2)).tolist()
+        self.projected, self.warned = dict[int, float](), False
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         assert isinstance(i, int)
         scores = self.scores(x, i)
-        precisions = self.precisions(x, i)
-        return self._weighted(scores.double(), precisions, i).to(scores), None
+        found, projected = self.weighted(scores.double(), self.precisions(x, i), i)
+        self._count(projected, i)
+        return found.to(scores), None
 
     def arithmetic(self, particles: int) -> str:
         """That of the factors."""
@@ -82,23 +88,27 @@ class PrecisionField(EachField):
         columns = [(self.scores(x + move, i) - self.scores(x - move, i)).double() / (2 * step) for move in moves]
         return torch.stack(columns, -1)
 
-    def _weighted(self, scores: Tensor, precisions: Tensor, i: int) -> Tensor:
-        exponents = torch.tensor(list(self.q.exponents.values()), dtype=torch.float64, device=scores.device)
+    def weighted(self, scores: Tensor, precisions: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """Return s for scores and R_a in float64, and where M was projected."""
+        exponents = self.exponents.to(scores.device)
         eye = torch.eye(scores.shape[-1], dtype=torch.float64, device=scores.device)
-        total = torch.einsum("a,a...de->...de", exponents, precisions) + (1 - self.q.total) * eye
+        total = torch.einsum("a,a...de->...de", exponents, precisions) + (self.counts - self.q.total) * eye
         total, projected = at_least(total, self.least[i])
-        self._say(projected, i)
         pulls = torch.einsum("a,a...de,a...e->...d", exponents, precisions, scores)
-        return torch.linalg.solve_ex(total, pulls).result
+        return self.counts * torch.linalg.solve_ex(total, pulls).result, projected
 
-    def _say(self, projected: Tensor, i: int) -> None:
-        """Warn of the first projection."""
-        if self.warned or not bool(projected.any()):
+    def _count(self, projected: Tensor, i: int) -> None:
+        """Note the share that was projected; warn of all of them at the last time, once."""
+        if share := projected.double().mean().item():
+            self.projected[i] = share
+        if self.warned or i + 1 < len(self.times) or not self.projected:
             return
         self.warned = True
+        first, last = (self.times[k].item() for k in (min(self.projected), max(self.projected)))
+        worst, mean = max(self.projected.values()), sum(self.projected.values()) / len(self.times)
         warn(
-            f"the precision of the clean point must be positive; at t = {self.times[i].item():.3g}, and perhaps later, "
-            f"that of {self.q!r} is not at {100 * projected.double().mean().item():.2g} % of the particles, and was "
+            f"the precision of the clean point must be positive; at t = {first:.3g} to {last:.3g} that of {self.q!r} "
+            f"is not, at up to {100 * worst:.2g} % of the particles and {100 * mean:.2g} % of all steps, and was "
             "projected. Smaller negative exponents help; so does FeynmanKac, which needs no such precision."
         )
 

@@ -10,7 +10,7 @@ from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
 from polyscore.samplers.langevin import MALA, ULA, AnnealedLangevin
 from polyscore.samplers.moves import MOVES, Move, Steps
-from polyscore.samplers.precision import PrecisionWeighted
+from polyscore.samplers.precision import PrecisionFeynmanKac, PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Draw, Sampler
@@ -35,6 +35,7 @@ __all__ = [
     "FeynmanKac",
     "Kernel",
     "Move",
+    "PrecisionFeynmanKac",
     "PrecisionWeighted",
     "Run",
     "Sampler",

@@ -19,7 +19,7 @@ from polyscore.samplers.kernels import KERNELS
 from polyscore.samplers.langevin import AnnealedLangevin
 from polyscore.samplers.moves import MOVES
 from polyscore.samplers.parts import found, make, written
-from polyscore.samplers.precision import PrecisionWeighted
+from polyscore.samplers.precision import PrecisionFeynmanKac, PrecisionWeighted
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.starts import STARTS
@@ -37,6 +37,7 @@ SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
         "auto": Auto,
         "annealed-langevin": AnnealedLangevin,
         "precision-weighted": PrecisionWeighted,
+        "precision-feynman-kac": PrecisionFeynmanKac,
         "superdiff-or": SuperDiffOr,
         "superdiff-and": SuperDiffAnd,
     },

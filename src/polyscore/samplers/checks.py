@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,10 @@ from polyscore.errors import ArgumentError, require, shorten
 from polyscore.limits import require_memory, show_bytes
 from polyscore.notices import warn
 from polyscore.samplers.answers import called
-from polyscore.samplers.moves import Steps
-from polyscore.samplers.plan import Plan, clock_of, make_plan, steps_of
+from polyscore.samplers.discrete import by_steps, check_discrete
+from polyscore.samplers.moves import Balanced, Steps
+from polyscore.samplers.plan import Coefficients, Plan, clock_of, make_plan, scalars_of, steps_of
+from polyscore.samplers.starts import log_start_mass
 from polyscore.schedules import Schedule, Stepped
 from polyscore.schema import Checked, Domain, count, optional, setting
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from polyscore.samplers.sampler import Sampler
 
 _SIGNAL = 0.05  # of alpha(1) that may be left where nothing is known of the sources
-_WRONG_VARIANCE = 0.1
+_WRONG_VARIANCE, _WRONG_EVIDENCE = 0.1, 0.2
 _MOST_DOUBLINGS, _MOST_STEPS = 12, 50_000
 _MOST_HISTORY = 50_000_000  # entries of steps x swarms that are kept unasked: 200 MB
 _DRAWN = count(0, 10**6)  # random numbers of a kernel, a step and particle
@@ -53,6 +55,8 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     sampler.check(q)
     _check_end(q, sampler)
     _check_kernels(sampler)
+    if sampler.weighted and by_steps(sampler):
+        check_discrete(q, sampler)
     if sampler.weighted:
         _warn_of_improper_path(q, validity)
     q.family.check_dtype(asked.dtype)
@@ -64,6 +68,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     _warn_of_rounding(plan)
     if sampler.tabular and "pull" in plan.used:  # a move that stays leaves all to its kernels
         _warn_of_coarse_steps(plan)
+        _warn_of_coarse_weights(plan)
     return plan
 
 
@@ -135,15 +140,18 @@ def _warn_of_coarse_steps(plan: Plan) -> None:
     deviation, ratio = _worst(plan, deviations, steps)
     if abs(ratio - 1) <= _WRONG_VARIANCE:
         return
-    most = plan.q.schedule.timesteps if isinstance(plan.q.schedule, Stepped) else _MOST_STEPS
-    more = (steps << k for k in range(1, _MOST_DOUBLINGS + 1) if steps << k <= most)
-    fine = (n for n in more if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE)
-    enough = next(fine, None)
+    enough = next((n for n in _more(plan) if abs(_worst(plan, deviations, n)[1] - 1) <= _WRONG_VARIANCE), None)
     remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."
     warn(
         f"steps should be fine enough for every part of the target; with {steps} a Gaussian of deviation "
         f"{deviation:.2g} comes out with {ratio:.3g} times its variance. {remedy}"
     )
+
+
+def _more(plan: Plan) -> Iterator[int]:
+    """Yield larger numbers of steps that could be asked for."""
+    most = plan.q.schedule.timesteps if isinstance(plan.q.schedule, Stepped) else _MOST_STEPS
+    return (n for k in range(1, _MOST_DOUBLINGS + 1) if (n := plan.sampler.steps << k) <= most)
 
 
 def _worst(plan: Plan, deviations: Iterable[float], steps: int) -> tuple[float, float]:
@@ -171,6 +179,63 @@ def variance_ratio(schedule: Schedule, variance: float, times: Tensor, table: St
             c * c * xx,
         )
     return xx / own[-1]
+
+
+def _warn_of_coarse_weights(plan: Plan) -> None:
+    """Warn where log Z of Gaussians as wide as the sources' parts, raised to W, would come out elsewhere.
+
+    At W = 1 they have nothing to weigh; a kernel mends what a step leaves, and a rate of other form is not known here.
+    """
+    q, sampler, extent = plan.q, plan.sampler, plan.extent
+    plain = type(sampler.move) is Balanced and not sampler.kernels and sampler.clip is None and not plan.by_steps
+    if not (sampler.weighted and plain and extent.exact and extent.known) or q.total == 1:
+        return
+    variances = (min(extent.variances), max(extent.variances))
+
+    def off(times: Tensor, scalars: Tensor) -> float:
+        return max((log_evidence_error(q, v, times, scalars) for v in variances), key=abs) * math.prod(q.event)
+
+    if abs(error := off(plan.times, plan.scalars)) <= _WRONG_EVIDENCE:
+        return
+    clocks = ((n, clock_of(q, sampler, n, extent)) for n in _more(plan))
+    errors = ((n, off(clock.times, scalars_of(q, sampler, clock, extent))) for n, clock in clocks)
+    enough = next((n for n, left in errors if abs(left) <= _WRONG_EVIDENCE), None)
+    remedy = f"Use steps={enough}, or the default integrator." if enough else "Use the default grid and integrator."
+    warn(
+        f"steps should be fine enough for the weights at W = {q.total:g}; with {sampler.steps} log Z of a Gaussian as "
+        f"wide or narrow as the sources' comes out {error:+.2g} off. {remedy}"
+    )
+
+
+def log_evidence_error(q: Composition, variance: float, times: Tensor, scalars: Tensor) -> float:
+    """Return by how much log Z of N(0, variance)^W, one coordinate, comes out too large with any number of particles.
+
+    S = -W x / (alpha^2 variance + sigma^2) makes steps linear in y = (x, X_) and gains quadratic in x, so that the mean
+    weight of what is still to come is exp(k + <y, A y> / 2), found from the last step back; infinite where a step's
+    noise has no mean weight.
+    """
+    total, schedule = q.total, q.schedule
+    marginals = (schedule.alpha(times) ** 2 * variance + schedule.sigma(times) ** 2).tolist()
+    rows = [Coefficients(*row) for row in scalars.tolist()]
+    rates = [r.along * -total / m + r.across * (total**2 - total) / m**2 for r, m in zip(rows, marginals, strict=True)]
+    xx, xc, cc, k = 0.0, 0.0, 0.0, 0.0
+    for i in reversed(range(len(rows) - 1)):
+        now, noise2 = rows[i], rows[i].noise ** 2
+        xx += 2 * now.right * rates[i + 1]
+        if (left := 1 - noise2 * xx) <= 0:
+            return math.inf
+        k -= 0.5 * math.log(left)
+        xx, xc, cc = xx / left, xc / left, cc + xc**2 * noise2 / left
+        a, c = now.keep - now.pull * total / marginals[i], now.of_x - now.of_score * total / marginals[i]
+        xx, xc, cc = (
+            a * a * xx + 2 * a * c * xc + c * c * cc + 2 * now.left * rates[i],
+            now.back * (a * xx + c * xc),
+            now.back**2 * xx,
+        )
+    if (left := 1 - xx * marginals[0] / total) <= 0:
+        return math.inf
+    first, last = (log_start_mass(total, 1, m) for m in (marginals[0], marginals[-1]))
+    return k - 0.5 * math.log(left) + first - last
 
 
 def _require_room(q: Composition, sampler: Sampler, n: int, history: bool, like: Tensor) -> None:

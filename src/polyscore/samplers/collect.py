@@ -15,7 +15,7 @@ from polyscore.smc import invert, weigh
 
 
 class History:
-    """What is kept of every step: effective sample sizes, whole or summed up, and parents if asked for."""
+    """What is kept of every step: effective sample sizes, whole or summed up, acceptances, and parents if asked for."""
 
     def __init__(self, plan: Plan, swarms: int) -> None:
         steps, particles, device = plan.steps, plan.sampler.particles, plan.like.device
@@ -30,11 +30,15 @@ class History:
         if self.weighted and plan.history:
             self.whole = torch.empty(steps, swarms, dtype=wide, device=device)
         self.parents: list[Tensor] | None = [] if plan.sampler.ancestry else None
+        self.proposals = sum(kernel.proposals for kernel in plan.sampler.kernels)  # a step
+        self.accepted = torch.zeros(steps + 1 if self.proposals else 0, dtype=wide, device=device)
 
     def add(self, i: int, state: State) -> None:
         """Note the state after step i."""
         if self.parents is not None:
             self.parents.append(state.parents.clone())
+        if self.proposals:
+            self.accepted[i + 1] = state.accepted
         if not self.weighted:
             return
         self.lowest = torch.minimum(self.lowest, state.ess)
@@ -46,6 +50,11 @@ class History:
     def ess(self) -> Tensor | None:
         """All of them, `(steps, swarms)`, or None."""
         return self.whole if self.keep or not self.weighted else None
+
+    @property
+    def acceptance(self) -> Tensor | None:
+        """Of the proposals of every step, `(steps,)`; None without any."""
+        return self.accepted.diff() / self.proposals if self.proposals else None
 
     @property
     def ancestry(self) -> Tensor | None:
@@ -73,6 +82,7 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
         clipped_fraction=state.clipped.item() / plan.steps,
         arithmetic=plan.field.arithmetic(state.log_weights.numel()),
         ancestry=history.ancestry,
+        acceptance=history.acceptance,
         ess_history=history.ess,
         reach=standard.flatten(0, 1).abs().median(0).values.max().item() if family.units is not None else math.nan,
         width=standard.double().flatten(2).var((0, 1), correction=0).mean().sqrt().item(),
@@ -103,6 +113,7 @@ def join(parts: list[Run]) -> Run:
     along = ("samples", "particles", "log_weights", "log_evidence", "lowest_ess", "ancestors")
     joined = {name: cat(name) for name in along} | {name: cat(name, 1) for name in ("ancestry", "ess_history")}
     means = {name: mean(name) for name in ("mean_ess", "step_losses", "clipped_fraction")}
+    means["acceptance"] = None if parts[0].acceptance is None else mean("acceptance")
     extremes = {name: max(getattr(part, name) for part in parts) for name in ("reach", "width")}
     fields: dict[str, Any] = {**joined, **means, **extremes}
     return Run(**fields, arithmetic=", ".join(dict.fromkeys(part.arithmetic for part in parts)))

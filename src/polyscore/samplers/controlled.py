@@ -20,6 +20,7 @@ from polyscore.fields import row
 from polyscore.rng import derive, generator
 from polyscore.samplers import step
 from polyscore.samplers.control import Control, frame_of, solved
+from polyscore.samplers.discrete import by_steps
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.plan import Coefficients, Plan, make_plan
 from polyscore.samplers.step import State
@@ -55,7 +56,10 @@ class Controlled(FeynmanKac):
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:
         """Return the control of every time, by a pilot run."""
         plain = {name: getattr(self, name) for name in FeynmanKac.names()}
-        pilot = FeynmanKac(**{**plain, "particles": self.pilot, "kernels": (), "ancestry": False})
+        # Variance is taken out of a rate, also where weights are those of the steps.
+        quadrature = "noise" if by_steps(self) else self.quadrature
+        own = {"particles": self.pilot, "kernels": (), "ancestry": False, "quadrature": quadrature}
+        pilot = FeynmanKac(**{**plain, **own})
         plan = make_plan(q, pilot, derive(self.pilot_seed, "pilot"), like, history=False)
         control = piloted(plan, *self.sizes(math.prod(q.event)))
         return {**control._asdict(), "length": plan.clock.lengths.to(like)}

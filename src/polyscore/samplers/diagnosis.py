@@ -26,13 +26,17 @@ _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in tota
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
 _OUTSIDE = 10  # deviations of the training data that are out of any question
+_STUCK, _STUCK_LEVELS = (
+    0.1,
+    0.1,
+)  # acceptance below which a kernel hardly moves, and the share of levels where it may be
 _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
 
 
 def findings(run: Run) -> list[str]:
     """Return a sentence for everything about a result that makes it doubtful."""
     particles = run.log_weights.shape[1]
-    found = [_of_strays(run), _of_reach(run), _of_width(run)]
+    found = [_of_strays(run), _of_reach(run), _of_width(run), _of_acceptance(run)]
     if particles > 1:
         found += [_of_weights(run, particles), _of_ancestors(run, particles), _of_steps(run)]
         found += [_of_swarms(run, particles), _of_shift(run, particles)]
@@ -73,6 +77,15 @@ def _of_width(run: Run) -> str:
         "sources of unknown size should be about 1 wide, for which noise and steps are chosen; these samples are "
         f"{run.width:.2g} wide. Standardise the data, name its units: Family(members, units=(shift, "
         "scale)), or write its moments()."
+    )
+
+
+def _of_acceptance(run: Run) -> str:
+    if run.acceptance is None or not run.acceptance.mean() < _STUCK:
+        return ""
+    return (
+        f"proposals should be accepted more often; {100 * run.acceptance.mean():.2g} % were, so that kernels hardly "
+        "move a particle. Use a smaller size of their steps."
     )
 
 
@@ -187,6 +200,9 @@ def summary(run: Run) -> str:
             "" if run.arithmetic == "closed form" else " (the error among swarms; that of the models is not in it)"
         )
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
+    if run.acceptance is not None:
+        share, worst = 100 * run.acceptance.mean(), 100 * run.acceptance.min()
+        lines.append(f"Of the proposals {share:.2g} % were accepted, and {worst:.2g} % at the level where fewest were.")
     if run.clipped_fraction:
         lines.append(f"The clip changed {100 * run.clipped_fraction:.2g} % of the log-weight rates.")
     if run.reason:

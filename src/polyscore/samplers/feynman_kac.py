@@ -29,7 +29,9 @@ class FeynmanKac(Sampler):
         threshold: resample a swarm when its ESS is at most this share of K; 1 is after every step.
         window: (low, high) times between which resampling may happen; weights are carried elsewhere.
         ancestry: return every step's parents as `run.ancestry`, not only the starting ancestors.
-        quadrature: of g over a step: "noise" (products of noise linear in sigma^2), "trapezoid", or "right", its end.
+        quadrature: of g over a step: "noise" (products of noise linear in sigma^2), "trapezoid", or "right", its end;
+            "discrete" weighs by the steps themselves, where densities are known: better samples from 10 or 20 steps,
+            worse evidence.
         move, grid, integrator, start, kernels: as in `Sampler`.
     """
 

@@ -24,11 +24,14 @@ class Kernel(ABC):
 
     Attributes:
         normals, uniforms: how many of each it takes a step, for every particle (and coordinate, of normals).
+        proposals: how many of its steps are accepted or rejected; it adds the share of particles that accept one to
+            `state.accepted`, and the run says what came of it.
         graphable: whether it is tensor code without decisions of the host, which a CUDA graph can hold.
     """
 
     normals: int = 1
     uniforms: int = 0
+    proposals: int = 0
     graphable: bool = True
 
     @abstractmethod

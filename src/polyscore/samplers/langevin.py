@@ -98,6 +98,11 @@ class MALA(Langevin):
         return self.repeats
 
     @property
+    def proposals(self) -> int:  # type: ignore[override]
+        """All of them."""
+        return self.repeats
+
+    @property
     def graphable(self) -> bool:  # type: ignore[override]
         """Densities are asked whether they are numbers, which the host decides."""
         return self.energy == "line"
@@ -112,7 +117,9 @@ class MALA(Langevin):
             new = evaluate(plan, state, proposal(state, normal, h), i)
             log_ratio = self.rise(plan, state, new, i) + log_asymmetry(normal, state.score, new.score, h)
             # Of what is no number, nothing is accepted.
-            state = chosen(uniform.log() < log_ratio, new, state)
+            accepted = uniform.log() < log_ratio
+            share = accepted.to(state.accepted).mean()
+            state = replace(chosen(accepted, new, state), accepted=state.accepted + share)
         return state
 
     def rise(self, plan: Plan, state: State, new: State, i: int | Tensor) -> Tensor:

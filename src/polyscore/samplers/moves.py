@@ -63,6 +63,10 @@ class Move(ABC):
     def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
         """Return the coefficients of g at times `(steps + 1,)`; what carries no weights does not ask."""
 
+    def noising(self, total: float) -> float:
+        """Multiple of u in the noising, with noise eta, whose reverse the move is at churn 1."""
+        return self.linear(total)
+
     def start_variance(self, total: float) -> float:
         """Variance of the start, in units of sigma(1)^2."""
         return 1 / total
@@ -97,6 +101,26 @@ class AsOne(Balanced):
     def steps(self, schedule: Schedule, grid: TimeGrid, total: float, churn: float, integrator: Integrator) -> Steps:
         """Return the integrator's table at W = 1."""
         return integrator(schedule, grid, 1.0, churn, self)
+
+
+@dataclass(frozen=True)
+class Neighbouring(Balanced):
+    """The move of a single condition under noise sigma / sqrt(W), for a field that gives g itself as its excess."""
+
+    def steps(self, schedule: Schedule, grid: TimeGrid, total: float, churn: float, integrator: Integrator) -> Steps:
+        """Return the table at W = 1 of sqrt(W) x, whose noise is sigma, written in x and its own score."""
+        table = integrator(schedule, grid, 1.0, churn, self)
+        narrower = {name: getattr(table, name) / total for name in ("pull", "of_score")}
+        return table._replace(**narrower, noise=table.noise / total**0.5)
+
+    def noising(self, total: float) -> float:
+        """1: of noise eta at W = 1 alone."""
+        return 1.0
+
+    def rates(self, schedule: Schedule, times: Tensor, total: float, dim: int) -> Rates:
+        """g is the excess."""
+        none = torch.zeros_like(times)
+        return Rates(none, none, torch.ones_like(times))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from polyscore.algebra import Composition
 from polyscore.fields import Field, row
 from polyscore.rng import Stream, block_size
 from polyscore.samplers.answers import called, check_columns, checked_grid
+from polyscore.samplers.discrete import by_steps, noising
 from polyscore.samplers.grids import GRIDS, Extent, TimeGrid, extent_of
 from polyscore.samplers.integrators import INTEGRATORS, euler_steps, frozen_steps, multistep_steps
 from polyscore.samplers.moves import Integrator, Rates, Steps
@@ -103,6 +104,16 @@ class Plan:
         return None if self.sampler.resampling is None else resampler(self.sampler.resampling)
 
     @cached_property
+    def by_steps(self) -> bool:
+        """Whether weights are those of the discrete steps, not of a rate."""
+        return by_steps(self.sampler)
+
+    @cached_property
+    def noising(self) -> list[tuple[float, float]]:
+        """Factor and variance of the noising over every step; asked where weights are those of the steps."""
+        return noising(self.q, self.clock)
+
+    @cached_property
     def last_signal(self) -> float:
         """alpha at the last time, by which points are divided at the end: parts may be wide against the last noise."""
         return 1.0 if self.clock.to_data else self.q.schedule.alpha(self.times[-1]).item()
@@ -146,12 +157,13 @@ def make_plan(q: Composition, sampler: Sampler, seed: int, like: Tensor, history
     clock = clock_of(q, sampler, sampler.steps, extent)
     times = clock.times
     origin = found(STARTS, sampler.start)(q, sampler.move, times[0], seed)
-    scalars = _scalars(q, sampler, clock, extent)
+    scalars = scalars_of(q, sampler, clock, extent)
     prepared, tables = sampler.prepare(q, times, like), sampler.tables(q, times, like)
     return Plan(q, sampler, extent, clock, scalars, origin, prepared, seed, like, history, tables)
 
 
-def _scalars(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
+def scalars_of(q: Composition, sampler: Sampler, clock: TimeGrid, extent: Extent) -> Tensor:
+    """Return the scalars of every step on a sampler's times."""
     schedule, times = q.schedule, clock.times
     quadrature = found(QUADRATURES, sampler.quadrature)(schedule, clock, extent)
     check_columns(called("quadrature", sampler.quadrature), quadrature, Quadrature._fields, len(clock.lengths))

@@ -67,6 +67,11 @@ def noise_products(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadra
     return Quadrature(torch.where(fine, left, plain.left) * counted, torch.where(fine, right, plain.right) * counted)
 
 
+def discrete(schedule: Schedule, grid: TimeGrid, extent: Extent) -> Quadrature:
+    """Count no rate: weights are those of the discrete steps themselves (`polyscore.samplers.discrete`)."""
+    return Quadrature(torch.zeros_like(grid.lengths), torch.zeros_like(grid.lengths))
+
+
 QUADRATURES: Registry[Callable[[Schedule, TimeGrid, Extent], Quadrature]] = Registry(
-    "quadrature", {"noise": noise_products, "trapezoid": trapezoid, "right": right_end}
+    "quadrature", {"noise": noise_products, "trapezoid": trapezoid, "right": right_end, "discrete": discrete}
 )

@@ -38,6 +38,8 @@ class Run:
             "compiled model in tf32" as `Family.to` was told, or for networks "fp16", "bf16", "tf32" or "float32";
             "table" for either. Chunks that differ are named in their order, "table, float32", and so are steps.
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
+        acceptance: share of the kernels' proposals that were accepted at each noise level, `(steps,)`; None where no
+            kernel makes any.
         ess_history: `ess`, or None where it would have been too large to keep unasked.
         sampler, composition: what ran, as text.
         possible_log_evidence: the least and the largest log Z that any such composition can have.
@@ -69,6 +71,7 @@ class Run:
     reach: float = math.nan
     width: float = math.nan
     sized: bool = False
+    acceptance: Tensor | None = None
 
     @property
     def ess(self) -> Tensor:

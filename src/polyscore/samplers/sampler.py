@@ -26,6 +26,7 @@ from polyscore.rng import as_seed
 from polyscore.samplers import step
 from polyscore.samplers.checks import Asked
 from polyscore.samplers.chunks import Listener, run
+from polyscore.samplers.discrete import by_steps
 from polyscore.samplers.grids import GRIDS
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
@@ -140,7 +141,8 @@ class Sampler(Checked):
     @property
     def graphable(self) -> bool:
         """Whether a step is tensor code without decisions of the host, which a CUDA graph can hold."""
-        return self.window is None and self.order == 1 and all(kernel.graphable for kernel in self.kernels)
+        plain = self.window is None and self.order == 1 and not by_steps(self)
+        return plain and all(kernel.graphable for kernel in self.kernels)
 
     def check(self, q: Composition) -> None:
         """Say why `q` cannot be sampled this way, where it cannot."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from polyscore.errors import require
 from polyscore.samplers.answers import called
+from polyscore.samplers.discrete import discrete_gain
 from polyscore.samplers.kernels import Kernel
 from polyscore.samplers.plan import Coefficients, Plan
 from polyscore.smc import weigh
@@ -29,8 +30,9 @@ class State:
 
     `score` and `rate` belong to `x`; `clean` is the composed clean point of the step before; `ancestors` are slots at
     the start, `parents` slots before the last step; `loss` is what the last step's gains alone cost of log ESS,
-    averaged over swarms; `alarm` is nan after a score or rate that was not finite. A sampler that knows more of its
-    particles subclasses it: all fields are tensors; those named in `carried`, `(N, K, ...)`, follow their particles.
+    averaged over swarms; `alarm` is nan after a score or rate that was not finite; `accepted` adds up the share of
+    particles for which each proposal of a kernel was accepted. A sampler that knows more of its particles subclasses
+    it: all fields are tensors; those named in `carried`, `(N, K, ...)`, follow their particles.
     """
 
     carried: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +49,7 @@ class State:
     loss: Tensor
     clipped: Tensor
     alarm: Tensor
+    accepted: Tensor
 
 
 def begin(plan: Plan, first: int, stop: int) -> State:
@@ -62,6 +65,7 @@ def begin(plan: Plan, first: int, stop: int) -> State:
         x=x, score=x, clean=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
         ancestors=own, parents=own, ess=torch.full_like(weights[:, 0], float(particles)),
         loss=weights.new_zeros(()), clipped=weights.new_zeros(()), alarm=like.new_zeros(()),
+        accepted=weights.new_zeros(()),
     )  # fmt: skip
     return replace(evaluate(plan, empty, x, 0), clipped=empty.clipped)
 
@@ -80,7 +84,11 @@ def advance(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str, Tenso
     new = evaluate(plan, state, x, i + 1)
     if plan.scheme is None:
         return new
-    gained = plan.sampler.steered(plan, state, new, i, gain(plan, state.rate, new.rate, now))
+    if plan.by_steps:  # whatever steered the points is in the step's own kernel
+        assert isinstance(i, int)
+        gained = discrete_gain(plan, state, new, i, noise["noise"])
+    else:
+        gained = plan.sampler.steered(plan, state, new, i, gain(plan, state.rate, new.rate, now))
     new = replace(new, log_weights=state.log_weights + gained)
     if sampler.particles == 1:
         return new
@@ -115,7 +123,7 @@ def plus(a: Tensor, b: Tensor, factor: float | Tensor) -> Tensor:
 def evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
     """Return the state at x: its score, its (clipped) log-weight rate, and the alarm."""
     clip = plan.sampler.clip
-    score, excess = plan.field(x, i, want_excess=plan.scheme is not None)
+    score, excess = plan.field(x, i, want_excess=plan.scheme is not None and not plan.by_steps)
     # A sum is finite exactly when all its terms are (short of overflow); 0 * inf and 0 * nan stay nan for good.
     state = replace(state, x=x, score=score, alarm=state.alarm + 0 * score.sum())
     if excess is None:
