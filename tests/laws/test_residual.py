@@ -18,11 +18,12 @@ from cases import (
     own_mixtures,
     points,
     shared_mixtures,
+    spd,
     time_grid,
     vector,
 )
 from polyscore.algebra.scores import combine, excess
-from polyscore.fields import GaussianField, MixtureField, ScoreField, prepare
+from polyscore.fields import GaussianField, MixtureField, ScoreField, UnlikeField, prepare
 from polyscore.samplers.moves import Balanced, Flipped, Unbalanced
 
 QS = compositions()
@@ -254,9 +255,12 @@ def test_which_field_serves_what():
 
     assert kind(QS["gaussians-3d-2,-.5"]) is GaussianField
     assert kind(QS["shared-3d-1.3,.4,-.6"]) is MixtureField
-    assert kind(QS["own-2d-1,1,-1"]) is ScoreField
+    assert kind(QS["own-2d-1,1,-1"]) is UnlikeField
     assert kind(opaque(QS["gaussians-2d-1,1,-1"])) is ScoreField
-    assert kind(compose(own_mixtures(2), base=1, a=0.5)) is ScoreField
+    assert kind(compose(own_mixtures(2), base=1, a=0.5)) is UnlikeField
+    wide = ps.Mixture(torch.zeros(3, 200), cov=[1.0, 2.0, 0.5])  # 121,000 numbers a time
+    assert kind(ps.Family({"a": wide})["a"]) is UnlikeField
+    assert type(prepare(ps.Family({"a": wide})["a"], time_grid(100), torch.empty(0))) is ScoreField
 
 
 def test_gaussian_field_of_centred_gaussians():
@@ -278,3 +282,38 @@ def test_far_means_in_float32_keep_the_field():
     i = len(times) - 1
     x = torch.as_tensor(shift).float() + points(q, 20, dtype=torch.float32, scale=1.0)
     torch.testing.assert_close(field(x, i)[0].double(), q.score(x.double(), times[i]), rtol=0.02, atol=0.05)
+
+
+def narrow_and_wide():
+    """Parts from 0.02 to 4 wide, far from 0 and from each other, one of them without weight; three dimensions."""
+    far = vector(3, 62, 30)
+    one = ps.Mixture(np.stack([far, far + 5, far - 4]), [4e-4, spd(3, 63), [16.0, 1.0, 0.1]], weights=[1, 2, 1])
+    other = ps.Mixture(np.stack([far + 1, far - 9]), [spd(3, 64, 0.1), 2.0], weights=[1, 0])
+    return compose(ps.Family({"one": one, "other": other}), one=1.4, other=-0.3)
+
+
+def test_mixtures_of_unlike_parts_are_nearer_to_float64_than_their_members_are():
+    """Members whiten every component in float32; the field sums in float64 what float32 points say."""
+    q = narrow_and_wide()
+    times, field = every_time(q, torch.float32)
+    assert isinstance(field, UnlikeField)
+    drawn = torch.cat([member.sample(200, 1) for member in q.family.members.values()])
+    for i in (4, 12, 20):
+        alpha, sigma = (level(times[i]).item() for level in (q.schedule.alpha, q.schedule.sigma))
+        x = (alpha * drawn + sigma * torch.randn(400, 3, generator=torch.Generator().manual_seed(i))).float()
+        exact = q.score(x.double(), times[i])
+        size = q.scores(x.double(), times[i]).norm(dim=-1).amax(0)
+        own = ((field(x, i)[0].double() - exact).norm(dim=-1) / size).max()
+        members = ((q.score(x, times[i].float()).double() - exact).norm(dim=-1) / size).max()
+        assert own < 2e-7
+        assert members > own
+
+
+def test_unlike_mixtures_are_asked_in_pieces_that_change_nothing():
+    q = QS["own-3d-.7,.6,-.1"]
+    _, field = every_time(q, F64)
+    x = points(q, 2 * field.most + 5, seed=3)
+    whole = field(x, 7)
+    alone = [torch.cat(part) for part in zip(*(field(piece, 7) for piece in x.split(1000)), strict=True)]
+    for one, other in zip(whole, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

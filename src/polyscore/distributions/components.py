@@ -77,14 +77,14 @@ class Components:
 
     def precision_at(self, alpha: Tensor, sigma: Tensor) -> Tensor:
         """Return the noised precisions for `alpha`, `sigma` of shape (T,), as `(T, M, d, d)`."""
-        return self._rebuild(1 / self._noised(alpha, sigma))
+        return self._rebuild(1 / self.noised(alpha, sigma))
 
     def _rebuild(self, values: Tensor) -> Tensor:
         if self.bases is None:
             return torch.diag_embed(values)
         return (self.bases * values.unsqueeze(-2)) @ self.bases.mT
 
-    def _noised(self, alpha: Scale, sigma: Scale) -> Tensor:
+    def noised(self, alpha: Scale, sigma: Scale) -> Tensor:
         """alpha^2 variances + sigma^2, `(..., M, d)`."""
         alpha, sigma = (_column(scale) for scale in (alpha, sigma))
         return alpha**2 * self.variances + sigma**2
@@ -103,7 +103,7 @@ class Components:
         centred = x.unsqueeze(-2) - _column(alpha) * self.means
         if self.bases is not None:
             centred = torch.einsum("...md,mde->...me", centred, self.bases)
-        return centred, self._noised(alpha, sigma)
+        return centred, self.noised(alpha, sigma)
 
     def log_prob(self, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
         """Return log N_k(x), `(..., d) -> (..., M)`."""

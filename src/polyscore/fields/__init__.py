@@ -7,6 +7,7 @@ from polyscore.fields.network import NetworkField
 from polyscore.fields.pieces import InPieces, in_pieces
 from polyscore.fields.prepare import prepare
 from polyscore.fields.scores import ScoreField
+from polyscore.fields.unlike import UnlikeField
 
 __all__ = [
     "Field",
@@ -15,6 +16,7 @@ __all__ = [
     "MixtureField",
     "NetworkField",
     "ScoreField",
+    "UnlikeField",
     "in_pieces",
     "prepare",
     "row",

@@ -5,7 +5,8 @@ float64. Gaussians become one affine map and one quadratic form a step, whatever
 
     S = c - P x,     |S|^2 - sum w |s_a|^2 = x'Q x - 2 l'x + k.
 
-Mixtures that share a covariance need one matrix of component logits. Everything else asks its family. `excess` is
+Mixtures need one matrix of component logits, linear in x where they share a covariance, else in its products too.
+Everything else asks its family. `excess` is
 |S|^2 - sum_a w_a |s_a|^2, the part of the residual that needs the single scores.
 """
 
@@ -21,6 +22,7 @@ from polyscore.fields.gaussian import GaussianField
 from polyscore.fields.mixture import MixtureField
 from polyscore.fields.network import NetworkField
 from polyscore.fields.scores import ScoreField
+from polyscore.fields.unlike import UnlikeField
 from polyscore.models.network import NetworkCondition, common_networks, network_conditions
 
 
@@ -28,8 +30,10 @@ def prepare(q: Composition, times: Tensor, like: Tensor) -> Field:
     """Return the fastest field for `q` on `times` `(T,)` (float64), in the dtype and on the device of `like`."""
     if q.is_gaussian:
         return GaussianField(q, times, like)
-    if (mixtures := q.mixtures) is not None and _share_covariance(mixtures):
-        return MixtureField(q, times, like)
+    if (mixtures := q.mixtures) is not None:
+        if _share_covariance(mixtures):
+            return MixtureField(q, times, like)
+        return UnlikeField(q, times, like) if UnlikeField.serves(mixtures, times, like) else ScoreField(q, times, like)
     columns = [network_conditions(factor) for factor in q.factors]
     if _same_networks(columns):
         return NetworkField(q, columns, times, like)
