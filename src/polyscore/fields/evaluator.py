@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from polyscore.nn import Perceptron
+from polyscore.schedules import Schedule
 
 # Score and excess at some points, of all conditions' values there.
 Compose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
@@ -23,12 +25,14 @@ class Case:
     Attributes:
         network: a `ScoreNetwork`, or what stands for models of another kind.
         compose: score and excess at points of the i-th time, for ways that check themselves at every call.
+        gains: what an excess of 1 adds to the log-weight in a step to the i-th time, `(T,)`; see `gains_of`.
     """
 
     network: Any
     times: Tensor
     precision: str
     compose: Callable[..., tuple[Tensor, Tensor | None]] | None = None
+    gains: Sequence[float] = ()
 
     @property
     def device(self) -> torch.device:
@@ -103,6 +107,15 @@ def ladder_of(kinds: tuple[type[Evaluator], ...], case: Case) -> tuple[Evaluator
     for kind in reversed(chosen.values()):
         found = (kind(case, found[0] if found else None), *found)
     return found
+
+
+def gains_of(schedule: Schedule, times: Tensor) -> list[float]:
+    """Return eta^2 / 2 times the length of the step to every time, infinite where that is not known."""
+    if len(times) == 1:
+        return [math.inf]
+    lengths = times.diff().abs()
+    rates = 0.5 * schedule.diffusion(times) ** 2 * torch.cat([lengths[:1], lengths])
+    return rates.nan_to_num(math.inf).tolist()
 
 
 def relative_error(values: Tensor, exact: Tensor) -> float:

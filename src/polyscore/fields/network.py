@@ -7,6 +7,7 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.algebra.scores import combine, excess
+from polyscore.fields.evaluator import gains_of
 from polyscore.fields.evaluators import Case, ladder
 from polyscore.fields.field import row
 from polyscore.fields.stepwise import Laddered
@@ -34,7 +35,7 @@ class NetworkField(Laddered):
         asked = columns[0][0].group.precision
         # Who asks for more than float32 asks for no table that is off by more than its rounding.
         exact = asked == "auto" and like.dtype == torch.float64 and not like.is_cuda
-        case = Case(network, times, "float32" if exact else asked, self._full)
+        case = Case(network, times, "float32" if exact else asked, self._full, gains_of(q.schedule, times))
         self.evaluators = ladder(case)
         held = self.evaluators[0].numbers_per_row(case) + 8 * network.dim
         self.numbers_per_particle = network.conditions * held + 16 * network.dim

@@ -11,7 +11,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.algebra.scores import combine, excess
 from polyscore.fields.by_table import ModelTable, RefinedTable
-from polyscore.fields.evaluator import Case, Evaluator, ladder_of
+from polyscore.fields.evaluator import Case, Evaluator, gains_of, ladder_of
 from polyscore.fields.field import row
 from polyscore.fields.stepwise import Laddered
 from polyscore.models.ensemble import Ensemble
@@ -107,7 +107,7 @@ class ScoreField(Laddered):
         members = Members(q, like.device)
         # Tables are a matter of float32: off by more than the rounding of float64, by less than that of halves.
         told = "float32" if q.is_closed_form or like.dtype != torch.float32 else members.precision
-        case = Case(members, times.to(like), told, self._full)
+        case = Case(members, times.to(like), told, self._full, gains_of(q.schedule, times))
         self.evaluators = ladder_of((ModelTable, RefinedTable, Asked), case)
         self.graphable = members.compiled
 
