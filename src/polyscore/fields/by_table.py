@@ -44,8 +44,9 @@ _FIRST = 2
 # The order of a spline's error, and the least that is believed of a model with kinks.
 _ORDERS = (1.0, 4.0)
 
-# Steps for which no table is tried after none would do; twice as many each time.
-_PAUSE = 8
+# Steps for which no table is tried after none would do, twice as many each time; more where what was asked in vain is
+# more than this share of them.
+_PAUSE, _IN_VAIN = 8, 0.03
 
 
 class ByTable(Evaluator):
@@ -138,16 +139,17 @@ class RefinedTable(Evaluator):
         if self.rest:
             self.rest -= 1
             return self.below(x, i)
-        side, before = min(self.side, self._most(len(x))), None
+        side, before, asked = min(self.side, self._most(len(x))), None, 0
         while True:
             table, positions, error = self._table(x, i, SIDES[side])
             self._learn(before, side, error)
             if error <= _REFINED_ERROR:
                 self.side, self.used = self._enough(side, error), True
                 return table.at(positions)
+            asked += SIDES[side] ** 2 + _probed(len(x))
             before, side = (side, error), max(side + 1, self._enough(side, error))
             if not self._worthwhile(len(x), side) or error != error:
-                return self._directly(x, i)
+                return self._directly(x, i, asked)
 
     def _learn(self, before: tuple[int, float] | None, side: int, error: float) -> None:
         """Learn the order of the error from two tables of one step: kinks make it less than that of splines."""
@@ -186,10 +188,10 @@ class RefinedTable(Evaluator):
             error = _larger(error, relative if relative != relative else min(relative, gained))
         return error
 
-    def _directly(self, x: Tensor, i: int) -> Tensor:
+    def _directly(self, x: Tensor, i: int, asked: int) -> Tensor:
         """Ask the model itself, and try no table for a while; then a coarse one, which costs little."""
-        self.side, self.order, self.rest = _FIRST, _ORDERS[1], self.pause
-        self.pause, self.refused = 2 * self.pause, True
+        self.side, self.order, self.refused = _FIRST, _ORDERS[1], True
+        self.rest, self.pause = max(self.pause, int(asked / (_IN_VAIN * len(x)))), 2 * self.pause
         return self.below(x, i)
 
     def _worthwhile(self, particles: int, side: int) -> bool:
