@@ -29,7 +29,7 @@ def cells(row):
 
 
 def test_the_rows_of_a_gpu(script):
-    bench = script.prepare("cpu", 16, 2)
+    bench = script.prepare("cpu", script.Kind(16, training=2))
     rows = script.on_gpu(bench, swarms=8, steps=4, counts=[2, 64], seeds=2)
     timed, pairs = rows[: rows.index("")], rows[rows.index("") + 3 :]
     assert [cells(row)[0].split(":")[0] for row in timed] == [
@@ -41,19 +41,21 @@ def test_the_rows_of_a_gpu(script):
 
 
 def test_the_rows_of_a_cpu(script):
-    bench = script.prepare("cpu", 16, 2)
-    rows = script.on_cpu(bench, swarms=8, steps=3, counts=[1, 2], rounds=2)
+    bench = script.prepare("cpu", script.Kind(16, training=2))
+    rows = script.on_cpu(bench, swarms=8, steps=3, counts=[1, 2], rounds=2, alone=[1.0, 2.0])
     assert [cells(row)[0] for row in rows[:3]] == [
-        "K = 1, plain loop: float32", "K = 1, module in ps.Learned: model", "K = 1, network of ps.fit: float32",
+        "4 x 16 silu, 3 steps, K = 1, plain loop: float32", "4 x 16 silu, 3 steps, K = 1, module in ps.Learned: model",
+        "4 x 16 silu, 3 steps, K = 1, network of ps.fit: float32",
     ]  # fmt: skip
-    assert len(rows) == 6 and cells(rows[0])[2] == "1.0"
+    assert len(rows) == 6 and cells(rows[0])[2] == "1.00"
+    assert float(cells(rows[3])[3]) == pytest.approx(2.0 / float(cells(rows[3])[1]), rel=0.2)
     [*_, row] = script.paired_on_cpu(bench, swarms=8, particles=2, steps=3, seeds=1)
     assert "+0.00 %" in row or "-0.00 %" in row  # too few particles for a table
 
 
 def test_the_plain_loop_asks_the_same_network(script):
     """Its scores are those of the family, condition by condition."""
-    bench = script.prepare("cpu", 16, 2)
+    bench = script.prepare("cpu", script.Kind(16, training=2))
     x = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         plain = script.plain_scores(bench.net)(x, 0.3)

@@ -280,18 +280,21 @@ def test_networks_of_fit_are_read_by_table_on_a_cpu():
 
 
 def test_every_particle_is_looked_at_in_turn():
-    x = torch.arange(4000.0)[:, None].expand(-1, 2)
-    seen = torch.cat([probes(x, i)[:, 0] for i in range(62)]).unique()
-    assert len(probes(x, 0)) == 64 and len(seen) > 3500
+    seen = torch.cat([probes(4000, i) for i in range(62)]).unique()
+    assert len(probes(4000, 0)) == 64 and len(seen) > 3500 and seen.max() < 4000
 
 
 def test_a_clump_far_away_is_looked_at_in_every_step():
     """Four particles of 8000, among which one in 128 would be seen in one step of 16."""
     x = torch.cat([normal(7996, 2), torch.tensor([6.0, 0.0]) + 0.02 * normal(4, 2, seed=1)])
+
+    def looked_at(side, i):
+        return x[remote(spline.Grid.around(x, side).nodes.positions(x), side, i)]
+
     for i, side in itertools.product(range(20), (14, 40)):
-        seen = remote(x, spline.Grid.around(x, side), i)
+        seen = looked_at(side, i)
         assert (seen[:, 0] > 5.5).any() and len(seen) <= 64
-    among = torch.cat([remote(x, spline.Grid.around(x, 14), i) for i in range(200)])
+    among = torch.cat([looked_at(14, i) for i in range(200)])
     assert len(among[among[:, 0] > 5.5].unique(dim=0)) > 1  # not always the same
 
 
@@ -327,6 +330,72 @@ def test_a_score_that_is_not_finite_is_an_error_in_spite_of_a_table():
 
     with pytest.raises(ps.errors.ScoreError, match="condition 'a'"):
         ps.Denoise(steps=20).sample(q_of(family(Broken())), 2000, seed=0)
+
+
+class Gentle(nn.Module):
+    """A smooth answer, and much work for nothing."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.work, self.rows = nn.Sequential(nn.Linear(2, width), nn.Linear(width, width)), 0
+
+    def forward(self, x, t, c):
+        self.rows += len(x)
+        return x / (1.2 + 0.3 * c[:, None] + 0.01 * x.square()) + 0 * self.work(x)[:, :2]
+
+
+@pytest.mark.parametrize(
+    "width, n, table", [(128, 1000, False), (128, 4000, True), (512, 1000, True), (16, 4000, False)]
+)
+def test_a_table_is_read_where_it_costs_less_than_the_model(width, n, table):
+    """Below that the model is asked about every particle once a step, and about none of a table."""
+    model, steps = Gentle(width), 6
+    run = ps.Denoise(steps=steps).sample(q_of(family(model)), n, seed=0)
+    counted = 1 * 3  # the one point at which the model's work is counted
+    direct = (steps + 1) * 3 * n + counted
+    assert run.arithmetic == ("table" if table else "model")
+    assert model.rows < 0.7 * direct if table else model.rows == direct
+
+
+class Kinked(Net):
+    """ReLUs: a table's error falls with the number of nodes along a side to the power of 1.5, not 4."""
+
+    def __init__(self):
+        super().__init__()
+        body = [nn.ReLU() if isinstance(layer, nn.SiLU) else layer for layer in trained().body]
+        self.told, self.body = trained().told, nn.Sequential(*body)
+
+
+def test_kinks_cost_little_and_change_nothing():
+    net = Kinked().eval().requires_grad_(False)
+    sampler, rows, runs = ps.FeynmanKac(8, steps=60), [], []
+    for precision in ("float32", "auto"):
+        net.rows = 0
+        runs.append(sampler.sample(q_of(family(net).to(precision=precision)), 400, seed=0))
+        rows.append(net.rows)
+    assert rows[1] < 1.05 * rows[0]
+    assert runs[1].total_log_evidence == pytest.approx(runs[0].total_log_evidence, abs=0.02)
+    exact = ps.exact(q_of(ps.Family(NAMES))).sample(3000, seed=5)
+    one, other = (ps.sliced_wasserstein(run.samples, exact) for run in runs)
+    assert one == pytest.approx(other, rel=0.02)
+
+
+@pytest.mark.parametrize("order, believed", [(1.5, 1.5), (3.0, 3.0), (7.0, 4.0), (0.2, 1.0)])
+def test_the_order_of_a_tables_error_is_learned_from_two_of_them(order, believed):
+    way = make_plan(q_of(family()), ps.Denoise(steps=3), 0, torch.empty(0)).field.evaluators[0]
+    way._learn(None, 2, 0.5)
+    assert way.order == 4
+    way._learn((1, 0.5), 4, 0.5 * (SIDES[1] / SIDES[4]) ** order)
+    assert way.order == pytest.approx(believed)
+    side = way._enough(0, 0.01)
+    assert side == next(k for k, m in enumerate([*SIDES, math.inf]) if 0.01 * (14 / m) ** believed <= 1e-3)
+
+
+def test_a_table_is_as_wrong_as_the_worse_of_score_and_excess():
+    score, excess = normal(50, 2), normal(50, seed=1)
+    assert by_table._error([(score, score), (excess + 0.1, excess)]) == by_table.relative_error(excess + 0.1, excess)
+    assert by_table._error([(score * 1.5, score), (excess, excess)]) > 0.3
+    assert math.isnan(by_table._error([(score, score), (excess * math.nan, excess)]))
 
 
 def test_tables_have_twice_the_nodes_of_the_one_before():

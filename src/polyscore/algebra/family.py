@@ -223,6 +223,8 @@ class Family(Mapping[str, "Composition"]):
 
         Members that share a model are evaluated together: see `polyscore.models.group`.
         """
+        if self._behind_one_model(conditions[0], conditions) == conditions:
+            return self._scores(conditions, x, t)
         out: dict[str, Tensor] = {}
         for name in conditions:
             if name not in out:

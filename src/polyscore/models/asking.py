@@ -54,16 +54,17 @@ def to_score(
     Args:
         level: alpha and sigma of a discrete timestep, where they are not quite the schedule's own at `t`.
     """
-    alpha, sigma = level or (schedule.alpha(t), schedule.sigma(t))
     if prediction == "score":
         return value
-    if prediction == "x0":
-        return (alpha * value - x) / sigma**2
-    if prediction == "v":
-        return -(x + alpha / sigma * value) / (alpha**2 + sigma**2)
     if prediction == "velocity":
         return (schedule.drift(t) * x - value) * 2 / schedule.diffusion(t) ** 2
-    return -value / sigma
+    sigma = level[1] if level else schedule.sigma(t)
+    if prediction == "eps":
+        return -value / sigma
+    alpha = level[0] if level else schedule.alpha(t)
+    if prediction == "x0":
+        return (alpha * value - x) / sigma**2
+    return -(x + alpha / sigma * value) / (alpha**2 + sigma**2)  # v
 
 
 def time_like(t: Tensor | float, x: Tensor) -> Tensor:

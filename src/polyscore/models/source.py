@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -51,9 +52,9 @@ class Source(Group):
         least, most = _ROWS_ON_CPU
         return min(most, max(least, _NUMBERS_ON_CPU // self._widest))
 
-    @property
+    @cached_property
     def _widest(self) -> int:
-        """Outputs of the widest layer, as far as parameters tell."""
+        """Outputs of the widest layer, as far as parameters tell; to ask all of them takes as long as a small model."""
         parameters = self.model.parameters() if isinstance(self.model, nn.Module) else ()
         return max((len(p) for p in parameters if p.ndim >= 2), default=1)
 
@@ -66,11 +67,13 @@ class Source(Group):
     def scores(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
         """Return the scores of some conditions, `(A, *x.shape)`; one call of the model for all of them."""
         batch, ones = x.shape[: x.ndim - len(self.event)], [1] * len(self.event)
-        times = time_like(t, x).clamp(T_MIN, T_MAX).expand(batch)
+        t = time_like(t, x).clamp(T_MIN, T_MAX)
+        times = t.expand(batch)
         told, shape = [member.condition for member in members], (len(members), *x.shape)
         if self.levels is None:
             value = self._value(x, times, told).view(shape)
-            return to_score(self.prediction, value, x, times.reshape(*batch, *ones), self.schedule)
+            # One time for all has one noise level, which need not be computed point by point.
+            return to_score(self.prediction, value, x, times.reshape(*batch, *ones) if t.ndim else t, self.schedule)
         # The score at the noise level that the model was asked about: near the data, levels differ by factors.
         assert isinstance(self.schedule, DDPM)
         index = self.schedule.timestep(times)
@@ -86,11 +89,10 @@ class Source(Group):
         points, when = x.reshape(-1, *self.event).to(own), moment.reshape(-1)
         points, when = (_times(count, part) for part in (points, when.to(own) if when.is_floating_point() else when))
         parts = [points, when, *self._told(told, len(points) // count, points)]
-        passed = _passed(parts)
-        with asking(lambda got: f"a model must take {passed}, points of event {self.event}; got {got}. "
+        with asking(lambda got: f"a model must take {_passed(parts)}, points of event {self.event}; got {got}. "
                                 "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
             value = self._called(*parts)
-        return _checked(value, points, passed).to(x.dtype)
+        return _checked(value, parts).to(x.dtype)
 
     def _told(self, conditions: Sequence[Any], rows: int, like: Tensor) -> list[Tensor]:
         """The third argument, `(A B, ...)`, where there is one."""
@@ -129,16 +131,17 @@ def _passed(parts: Sequence[Tensor]) -> str:
     return f"{', '.join(named[:-1])} and {named[-1]} on {parts[0].device}"
 
 
-def _checked(value: Any, points: Tensor, passed: str) -> Tensor:
-    """Return an answer that is like the points."""
+def _checked(value: Any, parts: Sequence[Tensor]) -> Tensor:
+    """Return an answer that is like the points, the first of what the model was passed."""
     if not isinstance(value, Tensor):
         raise ModelError(
-            f"a model must return a tensor; got {type(value).__name__} for {passed}. "
+            f"a model must return a tensor; got {type(value).__name__} for {_passed(parts)}. "
             "Wrap it: lambda x, t: model(x, t).sample, or [0] for a tuple."
         )
-    if value.shape != points.shape:
+    if value.shape != parts[0].shape:
         raise ModelError(
-            f"a model must return a tensor like x, {tuple(points.shape)}; got {tuple(value.shape)} for {passed}. "
+            f"a model must return a tensor like x, {tuple(parts[0].shape)}; got {tuple(value.shape)} for "
+            f"{_passed(parts)}. "
             "Wrap it so that extra outputs (a learned variance, say) are cut off."
         )
     return value

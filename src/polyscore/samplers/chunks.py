@@ -17,6 +17,7 @@ import torch
 
 from polyscore.algebra import Composition
 from polyscore.fields import in_pieces
+from polyscore.limits import keep_freed_pages
 from polyscore.notices import warn
 from polyscore.samplers.checks import Asked, before
 from polyscore.samplers.collect import join
@@ -35,6 +36,8 @@ def run(sampler: Sampler, q: Composition, asked: Asked, listener: Listener | Non
     """Check, plan and sample; collect the `Run`."""
     with _plain_mode():
         plan = before(sampler, q, asked)
+        if not plan.like.is_cuda:
+            keep_freed_pages()
         result = _run_shrinking(plan, asked.n, _portion(plan, asked), listener)
     bounds = possible_log_evidence(list(q.exponents.values()))
     return replace(result, sampler=repr(sampler), composition=repr(q), possible_log_evidence=bounds, sized=q.is_sized)

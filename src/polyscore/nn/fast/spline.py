@@ -8,12 +8,11 @@ fourth derivative. Its coefficients are M V M' with one matrix M a size; a point
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyscore.nn.fast.plane import Nodes
 
@@ -52,22 +51,28 @@ class Table(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the values at points `(B, 2)`, `(A, B, C)`."""
-        position = self.nodes.positions(x)
+        return self.at(self.nodes.positions(x))
+
+    def at(self, position: Tensor) -> Tensor:
+        """Return the values at points of known positions in nodes, `(B, 2)`."""
         # Clamped as whole numbers: a point that is not finite must not become an address.
-        corner = position.floor().long().clamp(1, self.across - 3)
-        rows, columns = (_weights(part) for part in (position - corner).unbind(-1))
-        first = (corner[:, 0] - 1) * self.across + corner[:, 1] - 1
-        result = torch.zeros(len(x), self.coefficients.shape[1], dtype=x.dtype)
-        for i, j in itertools.product(range(4), repeat=2):
-            part = self.coefficients.index_select(0, first + (i * self.across + j))
-            result.addcmul_(part, (rows[i] * columns[j])[:, None])
-        return result.view(len(x), self.conditions, -1).transpose(0, 1)
+        corner = position.floor().int().clamp(1, self.across - 3)
+        rows, columns = _weights(position - corner).unbind(-1)  # (4, B) each
+        index = torch.arange(4, dtype=torch.int32)
+        around = (index[:, None] * self.across + index).flatten() - (self.across + 1)
+        result = nn.functional.embedding_bag(
+            torch.add(corner[:, 1], corner[:, 0], alpha=self.across)[:, None] + around,
+            self.coefficients,
+            per_sample_weights=(rows[:, None] * columns).flatten(0, 1).T.contiguous(),
+            mode="sum",
+        )
+        return result.view(len(position), self.conditions, -1).transpose(0, 1)
 
 
-def _weights(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights of the uniform cubic B-splines around a point, 0 <= f <= 1 beyond the second."""
+def _weights(f: Tensor) -> Tensor:
+    """Weights of the four uniform cubic B-splines around points, 0 <= f <= 1 beyond the second, `(4, *f.shape)`."""
     g, f2 = 1 - f, f * f
-    return g * g * g / 6, f2 * (f / 2 - 1) + 2 / 3, (1 + 3 * f + 3 * f2 - 3 * f2 * f) / 6, f2 * f / 6
+    return torch.stack([g * g * g / 6, f2 * (f / 2 - 1) + 2 / 3, (1 + 3 * f + 3 * f2 - 3 * f2 * f) / 6, f2 * f / 6])
 
 
 @lru_cache(maxsize=32)
