@@ -9,9 +9,9 @@ small products. Far from all data it falls off like the widest of its components
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,7 @@ class Mixed(Stack):
 
     Options = MixtureOptions
     per_condition: ClassVar[tuple[str, ...]] = ("weights", "means", "variances", "bases", "points")
+    suggested: ClassVar[Mapping[str, Any]] = {"bend": "auto"}
     weights: Tensor
     means: Tensor
     variances: Tensor

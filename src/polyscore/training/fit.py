@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from polyscore.algebra import Family
 from polyscore.algebra.saved import build_family
@@ -23,6 +24,7 @@ from polyscore.models.units import Units
 from polyscore.nn import NETWORKS
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
+from polyscore.training.bending import MOST, bent_units
 from polyscore.training.keeper import Keeper
 from polyscore.training.loop import Pace, Tell, train
 from polyscore.training.pools import Data, Pools, stack_pools
@@ -124,7 +126,7 @@ def _train(
     path = None if checkpoint is None else check_file(with_suffix(checkpoint), (".safetensors",))
     where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with _whatever_the_caller_is_in(where), reporting(progress, "training") as tell:
-        pools = stack_pools(datasets, recipe.standardise)
+        pools = stack_pools(datasets, recipe.standardise, _bend(recipe) if recipe.bend else None)
         warn_of_scales(pools, recipe)
         _check_memory(pools, recipe, where)
         trainer = Trainer(pools, seeds, recipe, where)
@@ -133,6 +135,12 @@ def _train(
             keeper.resume(trainer)
             train(trainer, keeper, pace, tell)
         return _models(trainer, pools)
+
+
+def _bend(recipe: Recipe) -> Callable[[list[Tensor], Units], Units]:
+    """What chooses the bend of a model's units."""
+    most = getattr(recipe.own_options, "components", MOST)
+    return lambda pools, straight: bent_units(pools, straight, recipe.bend, most)
 
 
 @contextmanager
@@ -159,10 +167,9 @@ def _models(trainer: Trainer, pools: Pools) -> list[Checkpoint]:
     recipe, indices = trainer.recipe, {name: a for a, name in enumerate(pools.conditions)}
     models = []
     for m, (seed, network) in enumerate(zip(trainer.seeds, trainer.networks(), strict=True)):
-        units = Units(pools.shift[m], pools.scale[m]) if recipe.standardise else None
         steps = recipe.steps if trainer.step == trainer.steps else trainer.step
         training = {"recipe": recipe.to_dict(), "seed": seed, "steps": steps,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         training |= {"variables": list(pools.variables)} if pools.variables else {}
-        models.append(Checkpoint([network], indices, recipe.schedule, units, training))
+        models.append(Checkpoint([network], indices, recipe.schedule, pools.units[m], training))
     return models
