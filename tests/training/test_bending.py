@@ -24,10 +24,10 @@ def gammas(n, seed=0):
     return {name: rng.gamma(SHAPES[name], 1 / np.array(RATES[name]), (n, 3)) for name in SHAPES}
 
 
-def units_of(data, asked="auto", components=24):
+def units_of(data, asked="auto"):
     pools = [torch.as_tensor(pool, dtype=torch.float64) for pool in data]
     whole = torch.cat(pools)
-    return bent_units(pools, Units(whole.mean(0), whole.std(0)), asked, components)
+    return bent_units(pools, Units(whole.mean(0), whole.std(0)), asked)
 
 
 def test_the_likelihood_of_a_bend_is_scipys():
@@ -84,12 +84,15 @@ def straight(kind, rng, n=1500):
         return [rng.poisson(rate, (n, 2)) for rate in (2.0, 3.0)]
     if kind == "constant":
         return [np.full((n, 1), level) for level in (1.0, 2.0)]
+    if kind == "ring":  # also where one component is all that a mixture is allowed later
+        angle, radius = 2 * np.pi * rng.random(n), 4 + 0.3 * rng.normal(size=n)
+        return [np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1), 3 * rng.normal(size=(n, 2))]
     if kind == "few":
         return [rng.gamma(1.0, 1.0, (40, 2)) for _ in range(3)]
     return [np.stack([x := rng.normal(size=n), c * x**2 + 0.5 * rng.normal(size=n)], 1) for c in (1.0, 0.5, 0.7)]
 
 
-@pytest.mark.parametrize("kind", ["student", "bimodal", "banana", "counts", "constant", "few"])
+@pytest.mark.parametrize("kind", ["student", "bimodal", "banana", "counts", "constant", "ring", "few"])
 def test_what_a_bend_would_not_help_stays_straight(kind):
     assert not isinstance(units_of(straight(kind, np.random.default_rng(0))), Bent)
 

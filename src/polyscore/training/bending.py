@@ -22,7 +22,6 @@ from polyscore.mixtures import fit_mixture
 from polyscore.models.bend import Bent, log_slope, powered
 from polyscore.models.units import Units
 
-MOST = 24  # components of a mixture, where a kind of network does not say
 _FEWEST, _ENOUGH = 50, 2000  # points a condition: below, nothing is bent; that decide
 _NUMBERS = 3  # that a bend has: power, place, width
 _DECIDED = 2.0  # times what BIC asks of them
@@ -33,26 +32,22 @@ _DISTINCT = 0.5  # share of different values below which a column is no continuo
 Merit = Callable[[Sequence[Tensor]], float]
 
 
-def bent_units(pools: Sequence[Tensor], straight: Units, asked: bool | str, components: int) -> Units:
+def bent_units(pools: Sequence[Tensor], straight: Units, asked: bool | str) -> Units:
     """Return the units of conditions `(n, d)` with a bend where that is called for, or those without.
 
     Args:
         asked: "auto", or True for bends that Gaussians alone are decided about.
-        components: that a mixture may have, at most.
     """
     if not asked or min(map(len, pools)) < _FEWEST:
         return straight
     some = [pool[:: -(-len(pool) // _ENOUGH)] for pool in pools]
 
-    def mixtures(pools: Sequence[Tensor]) -> float:
-        return sum(fit_mixture(pool, 0, components).bic for pool in pools)
-
-    merits = [_gaussians] if asked is True else [_gaussians, mixtures]
+    merits = [_gaussians] if asked is True else [_gaussians, _mixtures]
     columns = [_bent_column([pool[:, [j]] for pool in some], Units(*(part[[j]] for part in straight)), merits)
                for j in range(some[0].shape[1])]  # fmt: skip
     shift, scale, *bend = (torch.cat(parts) for parts in zip(*((*one, *one.bend) for one in columns), strict=True))
     whole = Bent(shift, scale, bend)
-    if not whole.bent_columns or (asked is not True and not _is_better(some, whole, straight, mixtures)):
+    if not whole.bent_columns or (asked is not True and not _is_better(some, whole, straight, _mixtures)):
         return straight
     return whole
 
@@ -80,6 +75,11 @@ def _likelihood(pools: Sequence[Tensor], units: Units, merit: Merit) -> float:
 def _gaussians(pools: Sequence[Tensor]) -> float:
     """The largest log-likelihood of one column by a Gaussian a condition, up to a constant."""
     return -sum(len(pool) * pool.std(correction=0).log().item() for pool in pools)
+
+
+def _mixtures(pools: Sequence[Tensor]) -> float:
+    """BIC of a mixture a condition, of as many components as they like: what is learned later may be held shorter."""
+    return sum(fit_mixture(pool).bic for pool in pools)
 
 
 def _most_gaussian(column: Sequence[Tensor]) -> Bent | None:

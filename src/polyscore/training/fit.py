@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from polyscore.algebra import Family
 from polyscore.algebra.saved import build_family
@@ -20,11 +19,9 @@ from polyscore.errors import is_count, is_number, nearest, require
 from polyscore.files.atomic import check_file, held
 from polyscore.limits import show_bytes
 from polyscore.models.checkpoints import Checkpoint, with_suffix
-from polyscore.models.units import Units
 from polyscore.nn import NETWORKS
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
-from polyscore.training.bending import MOST, bent_units
 from polyscore.training.keeper import Keeper
 from polyscore.training.loop import Pace, Tell, train
 from polyscore.training.pools import Data, Pools, stack_pools
@@ -126,7 +123,7 @@ def _train(
     path = None if checkpoint is None else check_file(with_suffix(checkpoint), (".safetensors",))
     where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with _whatever_the_caller_is_in(where), reporting(progress, "training") as tell:
-        pools = stack_pools(datasets, recipe.standardise, _bend(recipe) if recipe.bend else None)
+        pools = stack_pools(datasets, recipe.standardise, recipe.bend)
         warn_of_scales(pools, recipe)
         _check_memory(pools, recipe, where)
         trainer = Trainer(pools, seeds, recipe, where)
@@ -135,12 +132,6 @@ def _train(
             keeper.resume(trainer)
             train(trainer, keeper, pace, tell)
         return _models(trainer, pools)
-
-
-def _bend(recipe: Recipe) -> Callable[[list[Tensor], Units], Units]:
-    """What chooses the bend of a model's units."""
-    most = getattr(recipe.own_options, "components", MOST)
-    return lambda pools, straight: bent_units(pools, straight, recipe.bend, most)
 
 
 @contextmanager

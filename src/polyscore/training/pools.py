@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from polyscore.data.frames import is_frame
 from polyscore.errors import ArgumentError, check_conditions, require
 from polyscore.models.units import Units
+from polyscore.training.bending import bent_units
 
 Data = Mapping[str, Any]
 
@@ -41,14 +42,8 @@ class Pools:
         return self.points.shape[-1]
 
 
-def stack_pools(
-    datasets: Sequence[Data], standardise: bool, bend: Callable[[list[Tensor], Units], Units] | None = None
-) -> Pools:
-    """Check every pool and return them stacked.
-
-    Args:
-        bend: what makes other units of a model's points, condition by condition, and their straight units.
-    """
+def stack_pools(datasets: Sequence[Data], standardise: bool, bend: bool | str = False) -> Pools:
+    """Check every pool and return them stacked, standardised and bent as a recipe asks."""
     conditions = _common_conditions(datasets)
     which = [f" in dataset {m}" if len(datasets) > 1 else "" for m in range(len(datasets))]
     pools = [
@@ -59,8 +54,8 @@ def stack_pools(
     units: list[Units | None] = [Units(*_moments(torch.cat(row))) if standardise else None for row in pools]
     known: dict[int, Units] = {}  # the same data are bent alike, and once: an ensemble lives in one place
     for m, (data, own) in enumerate(zip(datasets, units, strict=True)):
-        if bend is not None and own is not None:
-            units[m] = known[id(data)] = known.get(id(data)) or bend(pools[m], own)
+        if bend and own is not None:
+            units[m] = known[id(data)] = known.get(id(data)) or bent_units(pools[m], own, bend)
     sizes = torch.tensor([[len(pool) for pool in row] for row in pools])
     points = torch.zeros(*sizes.shape, int(sizes.max()), pools[0][0].shape[1], dtype=torch.float32)
     for m, (row, own) in enumerate(zip(pools, units, strict=True)):

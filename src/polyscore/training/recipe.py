@@ -70,12 +70,10 @@ class Recipe(Checked):
                 object.__setattr__(self, name, value)
         super().__post_init__()
         require(self.standardise or self.bend is not True, "bend=True", "come with standardise=True", self.standardise)
-        own = self.own_options
+        own = self._own_options()
         object.__setattr__(self, "options", {name: getattr(own, name) for name in self.options})  # Python's numbers
 
-    @property
-    def own_options(self) -> Checked:
-        """Return all options of its kind, those that are not given too."""
+    def _own_options(self) -> Checked:
         return NETWORKS[self.kind].Options.parse(self.options, f"options of {self.kind!r}")
 
     @property
@@ -87,7 +85,7 @@ class Recipe(Checked):
         """Return that of one network, for points of this dimension and that many conditions in all."""
         return Architecture(
             self.kind, dim, 1 if self.separate else conditions, not self.separate, self.schedule, self.width,
-            self.depth, self.activation, self.own_options,
+            self.depth, self.activation, self._own_options(),
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
