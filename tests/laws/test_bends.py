@@ -161,6 +161,9 @@ def test_samples_without_weights_say_what_a_bend_leaves():
     assert not ps.Denoise(steps=40).sample(p["a"] * p["b"] / p["c"], 30).doubts
     with pytest.raises(ArgumentError, match="W = 1"):
         ps.exact(p["a"] ** 2)
+    chosen = ps.auto(p["a"] * p["b"] ** 0.5)
+    assert type(chosen) is ps.FeynmanKac and chosen.particles >= 16 and "since W is not 1" in chosen.reason
+    assert isinstance(ps.auto(p["a"] * p["b"] / p["c"]), ps.Controlled)  # of Gaussians, as without a bend
 
 
 def test_networks_and_ensembles_speak_the_datas_units():

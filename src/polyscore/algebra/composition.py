@@ -66,6 +66,11 @@ class Composition:
         return float(sum(self.exponents.values()))
 
     @property
+    def is_tilted(self) -> bool:
+        """Whether it is another one in bent coordinates, by |dy/dx|^(1 - W): where there are such, and W is not 1."""
+        return self.family.is_bent and abs(self.total - 1) > 1e-9
+
+    @property
     def schedule(self) -> Schedule:
         """The family's schedule."""
         return self.family.schedule

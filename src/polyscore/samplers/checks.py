@@ -55,7 +55,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     _check_kernels(sampler)
     if sampler.weighted:
         _warn_of_improper_path(q, validity)
-    if q.family.is_bent and abs(q.total - 1) > 1e-9 and not (sampler.weighted and sampler.particles > 1):
+    if q.is_tilted and not (sampler.weighted and sampler.particles > 1):
         _warn_of_bend(q)
     q.family.check_dtype(asked.dtype)
     like = torch.empty(0, dtype=asked.dtype, device=check_device(asked.device or q.family.device))

@@ -83,7 +83,7 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
 def _weighed_for_bend(plan: Plan, state: State, standard: Tensor) -> Tensor:
     """Return final log-weights with what a bend leaves where W is not 1: (1 - W) log |dy/dx| of every particle."""
     q = plan.q
-    if not (q.family.is_bent and plan.sampler.weighted and q.total != 1):
+    if not (q.is_tilted and plan.sampler.weighted):
         return state.log_weights
     return state.log_weights + (1 - q.total) * q.family.log_volume(standard)
 

@@ -43,7 +43,7 @@ def exact(q: Composition, method: str | None = None) -> Target:
     for name in q.conditions:
         q.density(name)  # says which has none
     if q.family.units is not None:
-        require(not q.family.is_bent or abs(q.total - 1) < 1e-9, "an exact target in bent coordinates", "have W = 1",
+        require(not q.is_tilted, "an exact target in bent coordinates", "have W = 1",
                 f"W = {q.total:g}", "Sample it: FeynmanKac weights for the bend; or fit with bend=False.")  # fmt: skip
         return Rescaled(q, _exact(standard(q), method))
     return _exact(q, method)
