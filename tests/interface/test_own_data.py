@@ -102,6 +102,9 @@ def test_options_reach_the_recipe(tmp_path: Path) -> None:
     assert (p.training["members"], p.training["seed"]) == (2, 3) and isinstance(p.members["drugA"], ps.Ensemble)
     plain = fit(tmp_path, "--not-standardised", name="PLAIN")
     assert "standardise=True" in plain.stderr and ps.load(tmp_path / "PLAIN").units is None
+    assert told["coordinates"] == "standardised" and recipe["bend"] == "auto"
+    straight = fit(tmp_path, "--no-bend", name="STRAIGHT")
+    assert straight.exit_code == 0 and "bend" not in ps.load(tmp_path / "STRAIGHT").training["recipe"]
 
 
 def test_the_same_command_goes_on(tmp_path: Path) -> None:

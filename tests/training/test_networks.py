@@ -295,8 +295,8 @@ def test_units_of_a_family_only_change_the_way_out():
     plain, _ = families(2, 2, True)
     units = (torch.tensor([1000.0, -50.0]), torch.tensor([100.0, 0.5]))
     moved = ps.Family(plain.members, units=units)
-    assert moved.log_scale == pytest.approx(math.log(100 * 0.5))
-    assert plain.log_scale == 0
+    assert moved.log_volume(normal(5, 2)) == pytest.approx(math.log(100 * 0.5))
+    assert plain.log_volume(normal(5, 2)) == 0
     x = normal(5, 2)
     torch.testing.assert_close(moved.restore(x), x * units[1] + units[0])
     assert plain.restore(x) is x

@@ -217,7 +217,7 @@ def test_standardised_training_speaks_the_datas_units():
     every = np.concatenate([points["a"], points["b"]])
     np.testing.assert_allclose(p.units[0].numpy(), every.mean(0), rtol=1e-5)
     np.testing.assert_allclose(p.units[1].numpy(), every.std(0), rtol=1e-3)
-    assert p.log_scale == pytest.approx(np.log(every.std(0)).sum(), rel=1e-3)
+    assert p.log_volume(torch.zeros(1, 2)) == pytest.approx(np.log(every.std(0)).sum(), rel=1e-3)
     # The same training on data standardised by hand: same numbers inside, and outside up to the change of units.
     shift, scale = p.units[0].numpy(), p.units[1].numpy()
     plain = ps.fit(
@@ -830,7 +830,9 @@ def test_the_catastrophe_of_composing_learned_scores():
         "base": ps.Gaussian(cov=[1.0, 1.0]),
     }
     points = {name: part.sample(10_000, seed=i) for i, (name, part) in enumerate(parts.items())}
-    p = ps.fit(points, device="cpu", steps=3000, width=128, learning_rate=1e-3, seed=1, standardise=False)
+    p = ps.fit(
+        points, kind="vanilla", device="cpu", steps=3000, width=128, learning_rate=1e-3, seed=1, standardise=False
+    )
     for name, part in parts.items():
         samples = ps.Denoise(steps=200).sample(p[name], 3000, seed=0).samples
         distance = ps.sliced_wasserstein(samples, part.sample(3000, seed=50))

@@ -9,6 +9,7 @@ eta the diffusion, particles that move by b = -W u + (eta^2 + nu^2) S / 2 carry 
 Members may live in standardised coordinates, x = (y - shift) / scale of the data y. Outside, everything is in the
 data's units: at noise level t a point means y = shift + scale x_t, so a score is that in x over scale, a log-density
 that in x less log prod scale, and the residual, a rate, the same number. Samplers compute in x (`standard_scores`).
+Bent coordinates (`polyscore.models.bend`) are the same with a slope that differs from point to point.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Composition:
         return float(sum(self.exponents.values()))
 
     @property
+    def is_tilted(self) -> bool:
+        """Whether it is another one in bent coordinates, by |dy/dx|^(1 - W): where there are such, and W is not 1."""
+        return self.family.is_bent and abs(self.total - 1) > 1e-9
+
+    @property
     def schedule(self) -> Schedule:
         """The family's schedule."""
         return self.family.schedule
@@ -117,7 +123,7 @@ class Composition:
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
         x = self._standard_points(x)
-        return self.family.per_unit(self._standard_scores(x, self._time(t, x)))
+        return self.family.per_unit(self._standard_scores(x, self._time(t, x)), x)
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return S = sum_a w_a s_a, like x.
@@ -145,7 +151,7 @@ class Composition:
         t = self._time(t, x)
         alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
         with without_autocast(x.device):
-            return self.standard_log_density(x, alpha, sigma) - self.total * self.family.log_scale
+            return self.standard_log_density(x, alpha, sigma) - self.total * self.family.log_volume(x)
 
     def standard_log_density(self, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
         """Return sum_a w_a log P_a of the members themselves, noised by (alpha, sigma), in their own coordinates."""

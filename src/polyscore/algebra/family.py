@@ -59,7 +59,7 @@ class Family(Mapping[str, "Composition"]):
         schedule: of all members; `VP()` by default, or the one that learned members were trained with.
         units: (shift, scale), each `(d,)`, when the members live in standardised coordinates (y - shift) / scale of
             the data y. A change of coordinates common to all conditions commutes with composing them, so samplers
-            compute there, and everything handed in or out is in the data's own units.
+            compute there, and everything handed in or out is in the data's own units. Or `Bent`, units with a bend.
         variables: names of the coordinates, in order, for files and pictures; x1, x2, ... by default.
         training: how learned members came to be, JSON-ready; it travels with them in files.
     """
@@ -101,19 +101,23 @@ class Family(Mapping[str, "Composition"]):
         """Return points of the data in the coordinates in which members live; the inverse of `restore`."""
         return y if self.units is None else self.units.standardise(y)
 
-    def per_unit(self, scores: Tensor) -> Tensor:
-        """Return scores in the coordinates in which members live as scores in the data's units."""
-        return scores if self.units is None else self.units.per_unit(scores)
+    def per_unit(self, scores: Tensor, x: Tensor) -> Tensor:
+        """Return scores at points x, both in the coordinates in which members live, as scores in the data's units."""
+        return scores if self.units is None else self.units.per_unit(scores, x)
 
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
         if self.units is not None:
             self.units.check_dtype(dtype)
 
+    def log_volume(self, x: Tensor) -> Tensor | float:
+        """Return log |dy/dx| of the data y at points x where members live: a number, or `(...)` of bent coordinates."""
+        return 0.0 if self.units is None else self.units.log_volume(x)
+
     @property
-    def log_scale(self) -> float:
-        """log of the volume of one standardised unit, 0 where members are not standardised."""
-        return 0.0 if self.units is None else self.units.log_scale
+    def is_bent(self) -> bool:
+        """Whether members live in bent coordinates; composing commutes with these where W = 1 alone."""
+        return self.units is not None and self.units.is_bent
 
     @property
     def groups(self) -> list[Any]:
@@ -211,12 +215,12 @@ class Family(Mapping[str, "Composition"]):
         if self.has_names:
             head += f"\n  variables: {listed(self.variables, _MOST_SHOWN, str)}"
         if self.units is not None:
-            head += "\n  standardised; points, scores and densities are in the data's units"
+            head += f"\n  {self.units.described(self.variables)}; points, scores and densities are in the data's units"
         return "\n".join([head, *shown])
 
     def scores(self, y: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
         """Return the scores of several conditions at once, `(A, *y.shape)`, in the data's units."""
-        return self.per_unit(self.standard_scores(self.standardise(y), t, conditions))
+        return self.per_unit(self.standard_scores(x := self.standardise(y), t, conditions), x)
 
     def standard_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> Tensor:
         """Return the scores of several conditions in the coordinates in which members live, `(A, *x.shape)`.

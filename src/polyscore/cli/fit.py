@@ -31,6 +31,7 @@ _HELP = {
     "seconds": "Stop after this time at the latest; the same command goes on.",
     "ema": "Decay of an average of the weights, such as 0.999; none by default.",
     "plain": "Train in the data's own units, which must then be near 1.",
+    "bend": "Bend skewed columns by a power that all conditions share; by default where mixtures are decidedly better.",
     "force": "Replace a training of other data or another recipe.",
 }
 
@@ -55,6 +56,7 @@ def command(
     seconds: Annotated[float | None, typer.Option(help=_HELP["seconds"])] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the GPU where there is one.")] = None,
     plain: Annotated[bool, typer.Option("--not-standardised", help=_HELP["plain"])] = False,
+    bend: Annotated[bool | None, typer.Option("--bend/--no-bend", help=_HELP["bend"], show_default=False)] = None,
     force: Annotated[bool, typer.Option("--force", help=_HELP["force"])] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
@@ -70,7 +72,8 @@ def command(
         from polyscore.training import Recipe
 
         show.require_device(device)
-        sizes: dict[str, Any] = {"steps": steps, "width": width, "depth": depth, "learning_rate": learning_rate}
+        sizes: dict[str, Any] = {"steps": steps, "width": width, "depth": depth, "learning_rate": learning_rate,
+                                 "bend": bend}  # fmt: skip
         recipe = Recipe(model=model, batch=batch, ema=ema, kind=kind, options=_mapping(options), standardise=not plain,
                         **{name: value for name, value in sizes.items() if value is not None})  # fmt: skip
         check_run(out, force)
@@ -152,6 +155,7 @@ def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
     return {
         "conditions": data.rows,
         "variables": list(data.variables),
+        "coordinates": "the data's own" if family.units is None else family.units.described(family.variables),
         "left_out": list(data.left_out),
         "steps": family.training["steps"],
         "of_steps": steps,
@@ -169,6 +173,7 @@ def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> No
     lines = {
         "conditions": ", ".join(rows[:12]) + (f", ... ({len(rows)} in all)" if len(rows) > 12 else ""),
         "variables": _few(summary["variables"]),
+        "coordinates": summary["coordinates"],
         "left out": _few(summary["left_out"]) or "nothing",
         "learned": _learned(summary),
         "wrote": ", ".join(summary["files"]),

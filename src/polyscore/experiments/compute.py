@@ -76,7 +76,7 @@ def recipe_of(kind: str, protocol: Protocol, schedule: Schedule, options: Any = 
         model=own.pop("model", kind), steps=protocol.train_steps, batch=protocol.batch,
         learning_rate=protocol.learning_rate, width=protocol.width, depth=protocol.depth,
         activation=protocol.activation, schedule=schedule, standardise=protocol.standardise, ema=protocol.ema,
-        kind="vanilla", options={},
+        kind="vanilla", options={}, bend=False,
     )  # fmt: skip
     return dataclasses.replace(recipe, **own)
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polyscore.errors import CompositionError, PolyscoreError, check_conditions, listed, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.outputs import check_model
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
+from polyscore.models.bend import Bent
 from polyscore.models.devices import groups_of
 from polyscore.models.fitted import Fitted, are_fitted
 from polyscore.models.network import common_networks, network_conditions
@@ -27,6 +29,7 @@ from polyscore.schedules import Schedule, from_dict
 
 FORMAT = "polyscore-family"
 VERSION = 2  # 1, of 0.2.0, has a checksum of its numbers only
+_BENT = 3  # the same with a bend, which versions before 0.6.0 would not see
 _READABLE = (1, 2)
 
 
@@ -77,8 +80,11 @@ def write_checkpoint(path: str | Path, checkpoint: Checkpoint) -> Path:
     tensors = {prefix + name: tensor for prefix, model in models for name, tensor in model.tensors().items()}
     if checkpoint.units is not None:
         tensors |= checkpoint.units._asdict()
+    if isinstance(checkpoint.units, Bent):
+        tensors["bend"] = torch.stack(list(checkpoint.units.bend))
+    version = _BENT if "bend" in tensors else VERSION
     about = {
-        **network.about(), "format": FORMAT, "version": VERSION, "schedule": checkpoint.schedule.to_dict(),
+        **network.about(), "format": FORMAT, "version": version, "schedule": checkpoint.schedule.to_dict(),
         "event": [network.dim], "conditions": checkpoint.conditions, "network": network.kind,
         "module": NETWORKS[network.kind].__module__, "models": len(checkpoint.networks),
         "training": checkpoint.training,
@@ -96,7 +102,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise FileError(
             f"{path} must hold a finished model; it is a training to go on with. Pass it to fit(checkpoint=)."
         )
-    if about.get("format") != FORMAT or about.get("version") not in _READABLE:
+    readable = (_BENT,) if "bend" in tensors else _READABLE
+    if about.get("format") != FORMAT or about.get("version") not in readable:
         found = f"{about.get('format')} version {about.get('version')}"[:100]
         raise FileError(f"{path} must hold a {FORMAT} of version {VERSION}; got {found}. Save it with this version.")
     kind, make = _kind(path, about)
@@ -147,7 +154,7 @@ def _prefixes(models: int, kind: str) -> Iterator[str]:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    types = {tensor.dtype for name, tensor in found.items() if name not in ("shift", "scale")}
+    types = {tensor.dtype for name, tensor in found.items() if name not in ("shift", "scale", "bend")}
     if len(types) > 1 or not all(dtype.is_floating_point for dtype in types):
         raise ValueError(f"one floating type for all weights, not {', '.join(sorted(map(str, types)))},")
     return found
@@ -168,8 +175,8 @@ def _count(value: Any) -> int:
 
 
 def _units(tensors: dict[str, Tensor], dim: int) -> Units | None:
-    """Return shift and scale `(d,)` if there are any and they make sense."""
-    if not {"shift", "scale"} & set(tensors):
+    """Return shift and scale `(d,)`, and a bend `(3, d)`, if there are any and they make sense."""
+    if not {"shift", "scale", "bend"} & set(tensors):
         return None
     shift, scale = tensors["shift"], tensors["scale"]
     for name, values in (("shift", shift), ("scale", scale)):
@@ -177,7 +184,12 @@ def _units(tensors: dict[str, Tensor], dim: int) -> Units | None:
             raise ValueError(f"{name} of shape {tuple(values.shape)}")
     if not bool((scale > 0).all()):
         raise ValueError("scale, which must be positive,")
-    return Units(shift, scale)
+    if "bend" not in tensors:
+        return Units(shift, scale)
+    power, centre, width = tensors["bend"]
+    if not power.is_floating_point():
+        raise ValueError(f"bend in {power.dtype}")
+    return Bent(shift, scale, (power, centre, width))
 
 
 def with_suffix(path: str | Path) -> Path:

@@ -107,7 +107,8 @@ class Condition:
         """Return the score, like y, both in the data's units."""
         if self.units is None:
             return self.standard_score(y, t)
-        return self.units.per_unit(self.standard_score(self.units.standardise(y), t))
+        x = self.units.standardise(y)
+        return self.units.per_unit(self.standard_score(x, t), x)
 
     def standard_score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the score in the coordinates of the training, like x."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +28,11 @@ class Units(NamedTuple):
             )
         return pair if pair is None or isinstance(pair, Units) else cls(*pair)
 
+    @property
+    def is_bent(self) -> bool:
+        """Whether dy/dx differs from point to point; see `polyscore.models.bend`."""
+        return False
+
     def standardise(self, y: Tensor) -> Tensor:
         """Return points of the data in standardised coordinates."""
         shift, scale = (part.to(y.device, torch.float64) for part in self)
@@ -38,20 +43,20 @@ class Units(NamedTuple):
         shift, scale = (part.to(x.device, torch.float64) for part in self)
         return (shift + scale * x.double()).to(x.dtype)
 
-    def per_unit(self, scores: Tensor) -> Tensor:
-        """Return scores in x as scores in y: a gradient gains 1 / scale."""
+    def per_unit(self, scores: Tensor, x: Tensor) -> Tensor:
+        """Return scores in x as scores in y: a gradient gains 1 / scale, wherever x is."""
         return (scores.double() / self.scale.to(scores.device)).to(scores.dtype)
 
-    @property
-    def log_scale(self) -> float:
-        """log of the volume of one standardised unit."""
+    def log_volume(self, x: Tensor) -> Tensor | float:
+        """Return log |dy/dx|: a number that is the same everywhere, unless the coordinates are bent."""
         return self.scale.double().log().sum().item()
 
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
         shift, scale = (part.double().abs() for part in self)
         limits = torch.finfo(dtype)
-        reach, remedy = (shift + 100 * scale).max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
+        ends = self.restore(torch.stack([torch.full_like(scale, 100.0), torch.full_like(scale, -100.0)]))
+        reach, remedy = ends.abs().max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
         require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
                 f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
         lost = (limits.eps * shift / scale).max().item()
@@ -63,7 +68,13 @@ class Units(NamedTuple):
 
     def same(self, other: Units | None) -> bool:
         """Whether these are the same coordinates."""
-        return other is not None and all(torch.equal(a.double(), b.double()) for a, b in zip(self, other, strict=True))
+        return type(other) is type(self) and all(
+            torch.equal(a.double(), b.double()) for a, b in zip(self, other, strict=True)
+        )
+
+    def described(self, variables: Sequence[str]) -> str:
+        """Return what is done to the variables, in words."""
+        return "standardised"
 
     def __str__(self) -> str:
         shift, scale = ([float(f"{v:.4g}") for v in part.flatten()[:4].tolist()] for part in self)

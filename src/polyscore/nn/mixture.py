@@ -46,6 +46,7 @@ class Mixed(Stack):
 
     Options = MixtureOptions
     per_condition: ClassVar[tuple[str, ...]] = ("weights", "means", "variances", "bases", "points")
+    suggested: ClassVar[Mapping[str, Any]] = {"bend": "auto"}
     weights: Tensor
     means: Tensor
     variances: Tensor

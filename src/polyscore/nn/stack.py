@@ -35,7 +35,7 @@ class Stack(nn.Module, ABC):
         Options: the fields of `fit(options=...)`, a `Checked` dataclass; none by default.
         per_condition: names of parameters and buffers with an axis of conditions.
         held_out: the share of every condition's points that is kept from training, for `review` and `settle`.
-        suggested: steps, width, depth and learning rate of a recipe that does not say.
+        suggested: steps, width, depth, learning rate and bend of a recipe that does not say.
     """
 
     Options: ClassVar[type[Checked]] = Checked

@@ -41,7 +41,9 @@ class Structured(Mixed):
 
     per_condition: ClassVar[tuple[str, ...]] = (*Mixed.per_condition, "embedding", "shells", "gates")
     held_out: ClassVar[float] = 0.2
-    suggested: ClassVar[Mapping[str, Any]] = {"steps": 10_000, "width": 256, "depth": 3, "learning_rate": 5e-4}
+    suggested: ClassVar[Mapping[str, Any]] = {
+        "steps": 10_000, "width": 256, "depth": 3, "learning_rate": 5e-4, "bend": "auto",
+    }  # fmt: skip
     shells: Tensor
     gates: Tensor
 

@@ -73,6 +73,9 @@ def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
             f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of {math.prod(q.event)} coordinates would cost more "
             "than they tell. Compare K = 1, 4 and 16."
         )
+    if q.is_tilted:
+        sampler, reason = _by_pilots(q, most, seed)
+        return sampler, f"{reason} Weights are needed for the bend of the coordinates, since W is not 1."
     signal, noise = correction(q, seed)
     if noise is not None and signal < _SHOWN * noise:
         return Denoise(), (

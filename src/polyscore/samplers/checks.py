@@ -59,6 +59,8 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
         check_discrete(q, sampler)
     if sampler.weighted:
         _warn_of_improper_path(q, validity)
+    if q.is_tilted and not (sampler.weighted and sampler.particles > 1):
+        _warn_of_bend(q)
     q.family.check_dtype(asked.dtype)
     like = torch.empty(0, dtype=asked.dtype, device=check_device(asked.device or q.family.device))
     keep = asked.n * sampler.steps <= _MOST_HISTORY if asked.history is None else bool(asked.history)
@@ -107,6 +109,15 @@ def _warn_of_improper_path(q: Composition, validity: Validity) -> None:
             f"the path of {q!r} is improper at t = {t:.3g} ({answer.reason}): Feynman-Kac weights have no target "
             "there and the result depends on K. Compare several K before believing it."
         )
+
+
+def _warn_of_bend(q: Composition) -> None:
+    """Warn where samples are not weighted for what bent coordinates leave."""
+    warn(
+        f"exponents of {q!r} should sum to 1 in bent coordinates; they sum to {q.total:g}, and samples without weights "
+        "are then those of the composition times |dz/dy|^(1 - W). Use FeynmanKac, which weights for it, or "
+        "fit(bend=False)."
+    )
 
 
 def _warn_of_signal(plan: Plan) -> None:

@@ -66,16 +66,17 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
     """Return the result of a chunk: one particle a swarm by its weight, in the data's units, and what was counted."""
     sampler, family = plan.sampler, plan.q.family
     u = plan.stream("output", (1,), first, stop, normal=False)(0)
-    final = weigh(state.log_weights)
-    slot = invert(final.scaled.cumsum(-1), u)
     standard = state.x if plan.last_signal == 1 else state.x / plan.last_signal
+    log_weights = _weighed_for_bend(plan, state, standard)
+    final = weigh(log_weights)
+    slot = invert(final.scaled.cumsum(-1), u)
     particles = family.restore(standard)
     return Run(
         samples=particles.flatten(0, 1)[flat_rows(slot, sampler.particles)],
         particles=particles,
-        log_weights=state.log_weights,
+        log_weights=log_weights,
         log_evidence=_log_evidence(plan, state, final.log_mean),
-        lowest_ess=history.lowest,
+        lowest_ess=torch.minimum(history.lowest, final.ess) if log_weights is not state.log_weights else history.lowest,
         mean_ess=history.means,
         step_losses=history.losses,
         ancestors=state.ancestors,
@@ -89,11 +90,22 @@ def finish(plan: Plan, state: State, history: History, first: int, stop: int) ->
     )
 
 
+def _weighed_for_bend(plan: Plan, state: State, standard: Tensor) -> Tensor:
+    """Return final log-weights with what a bend leaves where W is not 1: (1 - W) log |dy/dx| of every particle."""
+    q = plan.q
+    if not (q.is_tilted and plan.sampler.weighted):
+        return state.log_weights
+    return state.log_weights + (1 - q.total) * q.family.log_volume(standard)
+
+
 def _log_evidence(plan: Plan, state: State, log_mean: Tensor) -> Tensor:
     """Return each swarm's estimate of log Z in the data's units; NaN where there are no weights."""
     # In units of the data, Z gains the volume of one standardised unit to the power 1 - W.
     # So it does with alpha, where the last point is alpha x_0 and a little noise.
-    scale = plan.q.family.log_scale - math.prod(plan.event) * math.log(plan.last_signal)
+    # Of a bend the log-weights have it, point by point.
+    family, middle = plan.q.family, torch.zeros(plan.event, dtype=torch.float64)
+    volume = 0.0 if family.is_bent else float(family.log_volume(middle))
+    scale = volume - math.prod(plan.event) * math.log(plan.last_signal)
     evidence = state.log_evidence + log_mean + (1 - plan.q.total) * scale
     return evidence if plan.sampler.weighted else torch.full_like(evidence, math.nan)
 

@@ -43,6 +43,8 @@ def exact(q: Composition, method: str | None = None) -> Target:
     for name in q.conditions:
         q.density(name)  # says which has none
     if q.family.units is not None:
+        require(not q.is_tilted, "an exact target in bent coordinates", "have W = 1",
+                f"W = {q.total:g}", "Sample it: FeynmanKac weights for the bend; or fit with bend=False.")  # fmt: skip
         return Rescaled(q, _exact(standard(q), method))
     return _exact(q, method)
 

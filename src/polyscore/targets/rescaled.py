@@ -1,7 +1,8 @@
-"""An exact target in the units of the data, where the members of its family are standardised."""
+"""An exact target in the units of the data, where the members of its family are standardised, or bent too."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition, Family
@@ -9,7 +10,10 @@ from polyscore.targets.target import Target
 
 
 class Rescaled(Target):
-    """y = shift + scale x for a target of x: Z gains (prod scale)^(1 - W), a density loses prod scale."""
+    """y = shift + scale x for a target of x: Z gains (prod scale)^(1 - W), a density loses prod scale.
+
+    Where coordinates are bent, W is 1, and Z the same in both.
+    """
 
     def __init__(self, q: Composition, inner: Target) -> None:
         super().__init__(q)
@@ -18,7 +22,10 @@ class Rescaled(Target):
     @property
     def log_evidence(self) -> float:
         """log Z of the composition of the data's densities."""
-        return self.inner.log_evidence + (1 - self.q.total) * self.q.family.log_scale
+        if self.q.family.is_bent:
+            return self.inner.log_evidence
+        middle = torch.zeros(self.q.event, dtype=torch.float64)
+        return self.inner.log_evidence + (1 - self.q.total) * float(self.q.family.log_volume(middle))
 
     @property
     def ess(self) -> float:  # type: ignore[override]
@@ -30,7 +37,8 @@ class Rescaled(Target):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Return the normalised log-density, `(..., d) -> (...)`."""
-        return self.inner.log_prob(self.q.family.standardise(x)) - self.q.family.log_scale
+        standard = self.q.family.standardise(x)
+        return self.inner.log_prob(standard) - self.q.family.log_volume(standard)
 
 
 def standard(q: Composition) -> Composition:

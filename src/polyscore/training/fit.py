@@ -19,7 +19,6 @@ from polyscore.errors import is_count, is_number, nearest, require, shorten
 from polyscore.files.atomic import check_file, held
 from polyscore.limits import show_bytes
 from polyscore.models.checkpoints import Checkpoint, with_suffix
-from polyscore.models.units import Units
 from polyscore.nn import NETWORKS
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
@@ -141,7 +140,7 @@ def _train(
     path = None if checkpoint is None else check_file(with_suffix(checkpoint), (".safetensors",))
     where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with _whatever_the_caller_is_in(where), reporting(progress, "training") as tell:
-        pools = stack_pools(datasets, recipe.standardise)
+        pools = stack_pools(datasets, recipe.standardise, recipe.bend)
         warn_of_scales(pools, recipe)
         _check_memory(pools, recipe, where)
         trainer = Trainer(pools, seeds, recipe, where)
@@ -176,10 +175,9 @@ def _models(trainer: Trainer, pools: Pools) -> list[Checkpoint]:
     recipe, indices = trainer.recipe, {name: a for a, name in enumerate(pools.conditions)}
     models = []
     for m, (seed, network) in enumerate(zip(trainer.seeds, trainer.networks(), strict=True)):
-        units = Units(pools.shift[m], pools.scale[m]) if recipe.standardise else None
         steps = recipe.steps if trainer.step == trainer.steps else trainer.step
         training = {"recipe": recipe.to_dict(), "seed": seed, "steps": steps,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         training |= {"variables": list(pools.variables)} if pools.variables else {}
-        models.append(Checkpoint([network], indices, recipe.schedule, units, training))
+        models.append(Checkpoint([network], indices, recipe.schedule, pools.units[m], training))
     return models

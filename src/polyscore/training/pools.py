@@ -12,6 +12,8 @@ from torch import Tensor
 
 from polyscore.data.frames import is_frame
 from polyscore.errors import ArgumentError, check_conditions, require
+from polyscore.models.units import Units
+from polyscore.training.bending import bent_units
 
 Data = Mapping[str, Any]
 
@@ -24,15 +26,14 @@ class Pools:
         conditions: their names, in order.
         points: `(M, A, most, d)`, padded with zeros beyond each pool's size.
         sizes: `(M, A)`.
-        shift, scale: `(M, d)`, of the standardisation; 0 and 1 without.
+        units: of each model's standardisation, bent where that is called for; None without.
         variables: names of the columns, where the data had them.
     """
 
     conditions: list[str]
     points: Tensor
     sizes: Tensor
-    shift: Tensor
-    scale: Tensor
+    units: list[Units | None]
     variables: tuple[str, ...] = ()
 
     @property
@@ -41,8 +42,8 @@ class Pools:
         return self.points.shape[-1]
 
 
-def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
-    """Check every pool and return them stacked."""
+def stack_pools(datasets: Sequence[Data], standardise: bool, bend: bool | str = False) -> Pools:
+    """Check every pool and return them stacked, standardised and bent as a recipe asks."""
     conditions = _common_conditions(datasets)
     which = [f" in dataset {m}" if len(datasets) > 1 else "" for m in range(len(datasets))]
     pools = [
@@ -50,14 +51,17 @@ def stack_pools(datasets: Sequence[Data], standardise: bool) -> Pools:
         for where, data in zip(which, datasets, strict=True)
     ]
     _check_dimensions(conditions, pools)
-    moments = [_moments(torch.cat(row), standardise) for row in pools]
+    units: list[Units | None] = [Units(*_moments(torch.cat(row))) if standardise else None for row in pools]
+    known: dict[int, Units] = {}  # the same data are bent alike, and once: an ensemble lives in one place
+    for m, (data, own) in enumerate(zip(datasets, units, strict=True)):
+        if bend and own is not None:
+            units[m] = known[id(data)] = known.get(id(data)) or bent_units(pools[m], own, bend)
     sizes = torch.tensor([[len(pool) for pool in row] for row in pools])
     points = torch.zeros(*sizes.shape, int(sizes.max()), pools[0][0].shape[1], dtype=torch.float32)
-    for m, (row, (shift, scale)) in enumerate(zip(pools, moments, strict=True)):
+    for m, (row, own) in enumerate(zip(pools, units, strict=True)):
         for a, (name, pool) in enumerate(zip(conditions, row, strict=True)):
-            points[m, a, : len(pool)] = _single((pool - shift) / scale, name)
-    shift, scale = (torch.stack(column) for column in zip(*moments, strict=True))
-    return Pools(conditions, points, sizes, shift, scale, _common_names(datasets))
+            points[m, a, : len(pool)] = _single(pool if own is None else own.standardise(pool), name)
+    return Pools(conditions, points, sizes, units, _common_names(datasets))
 
 
 def _common_conditions(datasets: Sequence[Data]) -> list[str]:
@@ -182,14 +186,11 @@ def _single(points: Tensor, name: str) -> Tensor:
     return single
 
 
-def _moments(points: Tensor, standardise: bool) -> tuple[Tensor, Tensor]:
+def _moments(points: Tensor) -> tuple[Tensor, Tensor]:
     """Return the shift and scale of a model's data; a constant column keeps its scale."""
-    shift, scale = torch.zeros(points.shape[1], dtype=torch.float64), torch.ones(points.shape[1], dtype=torch.float64)
-    if not standardise:
-        return shift, scale
     # The mean of equal numbers is off by rounding, which is no deviation.
     middle, deviation, constant = points.mean(0), points.std(0), (points == points[0]).all(0)
     good = constant | (deviation.isfinite() & (deviation > 0))
     require(good.all(), "data", "have a standard deviation in float64", f"values up to {points.abs().max().item():.3g}",
             "Change their unit.")  # fmt: skip
-    return torch.where(constant, points[0], middle), torch.where(constant, scale, deviation)
+    return torch.where(constant, points[0], middle), torch.where(constant, 1.0, deviation)

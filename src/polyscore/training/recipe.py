@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from polyscore.errors import require
 from polyscore.nn import NETWORKS, Architecture
 from polyscore.nn.mlp import ACTIVATIONS
 from polyscore.schedules import VP, Schedule, from_dict
@@ -14,12 +15,13 @@ from polyscore.schema import Checked, Domain, choice, count, flag, instance, num
 
 MODELS = ("conditional", "separate")
 _SCHEDULE = instance(Schedule, "be a Schedule, such as ps.VP()")
+_BEND = Domain('be "auto", True or False', lambda value: isinstance(value, bool) or value == "auto")
 _OPTIONS = Domain("be a mapping", lambda value: isinstance(value, Mapping), dict)
 
 # Fields that came after 0.3.0: left out of a description at what it did, so that its checkpoints go on.
-_LATER: dict[str, Any] = {"kind": "vanilla", "options": {}}
+_LATER: dict[str, Any] = {"kind": "vanilla", "options": {}, "bend": False}
 # What a kind of network does not suggest otherwise.
-_SIZES: dict[str, Any] = {"steps": 20_000, "width": 512, "depth": 4, "learning_rate": 2e-4}
+_SIZES: dict[str, Any] = {"steps": 20_000, "width": 512, "depth": 4, "learning_rate": 2e-4, "bend": False}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class Recipe(Checked):
         kind: of network, a name in `polyscore.nn.NETWORKS`: "structured" (a mixture, and a network for what it leaves),
             "mixture" (alone), "vanilla" (a network alone).
         options: of that kind.
+        bend: skewed columns by a power that all conditions share, which makes them more Gaussian: "auto" where mixtures
+            are decidedly better for it, what kinds with a mixture do; True where Gaussians are; False never, what
+            others do. What comes out is in the data's own units all the same.
     """
 
     model: str = setting("conditional", choice(MODELS))
@@ -56,6 +61,7 @@ class Recipe(Checked):
     ema: float | None = setting(None, optional(number(0, 1, ends=False)))
     kind: str = setting("structured", choice(NETWORKS))
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"domain": _OPTIONS}, hash=False)
+    bend: bool | str = setting(None, _BEND)
 
     def __post_init__(self) -> None:
         known = isinstance(self.kind, str) and self.kind in NETWORKS
@@ -63,6 +69,7 @@ class Recipe(Checked):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         super().__post_init__()
+        require(self.standardise or self.bend is not True, "bend=True", "come with standardise=True", self.standardise)
         own = self._own_options()
         object.__setattr__(self, "options", {name: getattr(own, name) for name in self.options})  # Python's numbers
 
