@@ -1,14 +1,16 @@
-"""Print the table of remedies: mixtures under five samplers beside the paper's best learned cell of each column.
+"""Print a table of remedies: models under samplers, beside the paper's best learned cell and what statistics allows.
 
-    python benchmarks/remedies.py [--store results/remedies]
+    python benchmarks/remedies.py [--store results/remedies]     # or results/shapes
 
-`auto` is compared with the sampler that is best on even runs, both judged on odd ones.
+`auto` is compared with the sampler that is best on even runs, both judged on odd ones. "likeliest" is the exact
+composition of the maximum-likelihood fit in the true family (`benchmarks/likeliest.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import math
 from collections import defaultdict
 from importlib.resources import files
@@ -31,13 +33,28 @@ def published() -> dict[tuple[str, int], float]:
     return best
 
 
-def found(store: Path) -> dict[tuple[str, int], dict[str, dict[int, float]]]:
-    """SW2 by (setting, train size), sampler and run."""
-    table: dict[tuple[str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+def found(store: Path) -> dict[tuple[str, int, str], dict[str, dict[int, float]]]:
+    """SW2, of whatever kind, by (setting, train size, models), sampler and run."""
+    table: dict[tuple[str, int, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for record in Store(store).records.values():
-        cell = record.cell
-        table[cell.family, cell.train_size][cell.sampler][cell.run] = record.results["sw2"]
+        cell, name = record.cell, next(name for name in record.results if name.startswith("sw2"))
+        table[cell.family, cell.train_size, cell.models][cell.sampler][cell.run] = record.results[name]
     return table
+
+
+def likeliest(store: Path) -> dict[tuple[str, int], str]:
+    """Mean SW2 of maximum-likelihood fits, and how many could not be normalised."""
+    rows: dict[tuple[str, int], list[str]] = defaultdict(list)
+    path = store / "likeliest.csv"
+    with path.open() if path.exists() else io.StringIO() as lines:
+        for row in csv.DictReader(lines):
+            rows[row["setting"], int(row["train_size"])].append(row["sw2"])
+    proper = {key: [float(text) for text in texts if text != "improper"] for key, texts in rows.items()}
+    return {key: f"{mean(proper[key])}{_improper(len(rows[key]) - len(proper[key]))}" for key in rows}
+
+
+def _improper(count: int) -> str:
+    return f" ({count} improper)" if count else ""
 
 
 def mean(values: list[float]) -> str:
@@ -51,7 +68,7 @@ def regret(column: dict[str, dict[int, float]]) -> str:
     even = {name: fmean([v for run, v in column[name].items() if run % 2 == 0]) for name in fixed}
     best = min(even, key=even.__getitem__)
     pairs = [(column["auto"][run], column[best][run]) for run in column["auto"] if run % 2 and run in column[best]]
-    if not pairs:
+    if len(pairs) < 2:
         return "-"
     mine, other = (fmean(side) for side in zip(*pairs, strict=True))
     return f"{100 * (mine / other - 1):+.0f} % of {best}"
@@ -60,14 +77,17 @@ def regret(column: dict[str, dict[int, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", type=Path, default=Path("results/remedies"))
-    paper, table = published(), found(parser.parse_args().store)
-    print(f"| setting | N | runs | paper's best K | {' | '.join(SAMPLERS)} | regret of auto |")
-    print("|" + "---|" * (5 + len(SAMPLERS)))
-    for (setting, size), column in sorted(table.items()):
-        runs = min(len(column[name]) for name in SAMPLERS)
-        cells = [mean(list(column[name].values())) if column[name] else "-" for name in SAMPLERS]
-        last = regret(column) if runs >= 4 else "-"
-        print(f"| {setting} | {size} | {runs} | {paper[setting, size]:.3f} | {' | '.join(cells)} | {last} |")
+    store = parser.parse_args().store
+    paper, table, allowed = published(), found(store), likeliest(store)
+    print(f"| setting | N | models | runs | {' | '.join(SAMPLERS)} | regret of auto | paper's best K | likeliest |")
+    print("|" + "---|" * (7 + len(SAMPLERS)))
+    for (setting, size, models), column in sorted(table.items()):
+        runs = [len(column[name]) for name in SAMPLERS if name in column]
+        cells = [mean(list(column[name].values())) if name in column else "" for name in SAMPLERS]
+        last = regret(column) if "auto" in column and min(runs) >= 4 else ""
+        best, most = paper.get((setting, size)), allowed.get((setting, size), "")
+        print(f"| {setting} | {size} | {models} | {min(runs)} | {' | '.join(cells)} | {last} | "
+              f"{'' if best is None else format(best, '.3f')} | {most} |")  # fmt: skip
 
 
 if __name__ == "__main__":

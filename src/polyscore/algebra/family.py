@@ -239,18 +239,17 @@ class Family(Mapping[str, "Composition"]):
     def _behind_one_model(self, name: str, conditions: list[str]) -> list[str]:
         """The conditions that are evaluated with this one."""
         group = getattr(self.members[name], "group", None)
-        if group is None:
-            return [name]
-        return [other for other in conditions if getattr(self.members[other], "group", None) is group]
+        shared = [other for other in conditions if getattr(self.members[other], "group", None) is group]
+        return [name] if group is None else shared
 
     def _scores(self, names: list[str], x: Tensor, t: Tensor) -> Tensor:
         """The scores of conditions behind one model, `(A, *x.shape)`."""
         members = [self.members[name] for name in names]
         if isinstance(closed := members[0], Distribution):
-            alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
-            return self._answer(
-                names, x, t, lambda: torch.as_tensor(closed.score(x, alpha, sigma), dtype=x.dtype), x.shape
-            )[None]
+            at = self.schedule.alpha(t), self.schedule.sigma(t)
+            return self._answer(names, x, t, lambda: torch.as_tensor(closed.score(x, *at), dtype=x.dtype), x.shape)[
+                None
+            ]
         group = getattr(members[0], "group", None)
         if group is not None:
             return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
@@ -277,8 +276,7 @@ class Family(Mapping[str, "Composition"]):
     def check_scores(self, x: Tensor, t: Tensor, conditions: list[str]) -> None:
         """Raise `ScoreError` naming the first condition whose score at standardised (x, t) is not finite."""
         for name, score in zip(conditions, self.standard_scores(x, t, conditions), strict=True):
-            bad = int((~score.isfinite()).sum())
-            if bad:
+            if bad := int((~score.isfinite()).sum()):
                 raise ScoreError(
                     f"every score must be finite; condition {name!r} gives {bad} non-finite of {score.numel()} entries "
                     f"at t = {t.max().item():.5f}. Check that model's weights, or its behaviour at this noise level."
