@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import zipfile
 
 import numpy as np
@@ -24,7 +25,9 @@ from polyscore.images.real import Real, opened
 from polyscore.images.stage import Learnt, Stage
 from polyscore.paper.images import specs
 from polyscore.paper.images.settings import setting
+from polyscore.rooms import Dataset
 from polyscore.rooms import pack as pack_rooms
+from polyscore.rooms.dataset import write_about, write_lines
 
 SIDE, LESSONS = 16, Lessons(images=6000, width=8, batch=64, fine=False)
 
@@ -179,6 +182,39 @@ def test_rooms_are_read_from_shards_and_shrunk(rooms, tmp_path):
     real = Real(rooms, 8)
     (x, y), (held, _) = real.part(False), real.part(True)
     assert len(x) == 4 * 72 and len(held) == 4 * 8 and np.bincount(y).tolist() == [72] * 4
+
+
+def test_rooms_are_told_apart_by_their_pixels(rooms, tmp_path):
+    """What is said of rooms and what files hold them decides nothing; pixels, indices and classes do."""
+    digest = Real(rooms, SIDE).digest
+    assert Real(rooms, 8).digest == digest  # of the dataset, at whatever resolution it is looked at
+    assert Real(pack_and_open(rooms, tmp_path / "whole", quality=None), SIDE).digest == digest
+    assert Real(pack_and_open(rooms, tmp_path / "lossy", quality=50), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "said")
+    write_about(copy, {**rooms.about, "seed": 1})
+    assert Real(Dataset(copy), SIDE).digest == digest
+    copy = copied(rooms, tmp_path / "swapped")
+    one, other = copy / "couch" / "000003.png", copy / "couch" / "000009.png"  # the second one is held out
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+    assert Real(Dataset(copy), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "indices")
+    lines = [line.to_dict() for line in rooms.records("couch")]
+    write_lines(copy / "couch", [line | {"index": line["index"] + 1} for line in lines])  # others are held out
+    assert Real(Dataset(copy), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "order")
+    write_about(copy, {**rooms.about, "classes": dict(reversed(rooms.about["classes"].items()))})
+    assert Real(Dataset(copy), SIDE).digest != digest
+
+
+def pack_and_open(rooms, folder, **how):
+    pack_rooms(rooms, folder, **how)
+    return opened(folder, folder.parent / "cache")
+
+
+def copied(rooms, folder):
+    return shutil.copytree(rooms.path, folder)
 
 
 def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
