@@ -10,8 +10,10 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from images.toys import CLASSES, dataset, draw, family
+from polyscore.cli import app
 from polyscore.errors import PolyscoreError, PolyscoreWarning
 from polyscore.experiments.cells import COMPOSITION
 from polyscore.experiments.lock import StoreError
@@ -236,6 +238,21 @@ def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
     warped = yardstick._warp(plain_features(off), ["couch"] * 64, masses, 1)
     assert warped["warp"] == warped["kernel couch"] > found[0]["warp"] + 4 * warped["warp error"]
     assert yardstick.measure(right, masses, seed=1)[0] == found[0]
+
+
+def test_an_interrupted_stage_says_so_and_packs(rooms, tmp_path, monkeypatch):
+    packed = []
+
+    def run(self, experiments):
+        self.store.records["a"] = object()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr(parcels, "pack", lambda store, path: packed.append(path))
+    asked = ["images", "stage", "smoke", "--data", str(rooms.path), "--store", str(tmp_path / "s"), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*asked, "--pack", str(tmp_path / "s.zip")])
+    assert done.exit_code == 130 and "the same command goes on" in " ".join(done.stderr.split())
+    assert packed == [tmp_path / "s.zip"]
 
 
 def test_experiments_refuse_what_cannot_be_counted(rooms):
