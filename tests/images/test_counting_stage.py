@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from images.toys import CLASSES, dataset, draw, family
+from polyscore.cli import app
 from polyscore.errors import PolyscoreError, PolyscoreWarning
 from polyscore.experiments.cells import COMPOSITION
 from polyscore.experiments.lock import StoreError
@@ -24,7 +27,9 @@ from polyscore.images.real import Real, opened
 from polyscore.images.stage import Learnt, Stage
 from polyscore.paper.images import specs
 from polyscore.paper.images.settings import setting
+from polyscore.rooms import Dataset
 from polyscore.rooms import pack as pack_rooms
+from polyscore.rooms.dataset import write_about, write_lines
 
 SIDE, LESSONS = 16, Lessons(images=6000, width=8, batch=64, fine=False)
 
@@ -181,6 +186,39 @@ def test_rooms_are_read_from_shards_and_shrunk(rooms, tmp_path):
     assert len(x) == 4 * 72 and len(held) == 4 * 8 and np.bincount(y).tolist() == [72] * 4
 
 
+def test_rooms_are_told_apart_by_their_pixels(rooms, tmp_path):
+    """What is said of rooms and what files hold them decides nothing; pixels, indices and classes do."""
+    digest = Real(rooms, SIDE).digest
+    assert Real(rooms, 8).digest == digest  # of the dataset, at whatever resolution it is looked at
+    assert Real(pack_and_open(rooms, tmp_path / "whole", quality=None), SIDE).digest == digest
+    assert Real(pack_and_open(rooms, tmp_path / "lossy", quality=50), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "said")
+    write_about(copy, {**rooms.about, "seed": 1})
+    assert Real(Dataset(copy), SIDE).digest == digest
+    copy = copied(rooms, tmp_path / "swapped")
+    one, other = copy / "couch" / "000003.png", copy / "couch" / "000009.png"  # the second one is held out
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+    assert Real(Dataset(copy), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "indices")
+    lines = [line.to_dict() for line in rooms.records("couch")]
+    write_lines(copy / "couch", [line | {"index": line["index"] + 1} for line in lines])  # others are held out
+    assert Real(Dataset(copy), SIDE).digest != digest
+    copy = copied(rooms, tmp_path / "order")
+    write_about(copy, {**rooms.about, "classes": dict(reversed(rooms.about["classes"].items()))})
+    assert Real(Dataset(copy), SIDE).digest != digest
+
+
+def pack_and_open(rooms, folder, **how):
+    pack_rooms(rooms, folder, **how)
+    return opened(folder, folder.parent / "cache")
+
+
+def copied(rooms, folder):
+    return shutil.copytree(rooms.path, folder)
+
+
 def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
     """Rooms drawn by the masses are as near as other real ones; other masses and noise are farther."""
     work, _ = stage(rooms, tmp_path)
@@ -200,6 +238,21 @@ def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
     warped = yardstick._warp(plain_features(off), ["couch"] * 64, masses, 1)
     assert warped["warp"] == warped["kernel couch"] > found[0]["warp"] + 4 * warped["warp error"]
     assert yardstick.measure(right, masses, seed=1)[0] == found[0]
+
+
+def test_an_interrupted_stage_says_so_and_packs(rooms, tmp_path, monkeypatch):
+    packed = []
+
+    def run(self, experiments):
+        self.store.records["a"] = object()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr(parcels, "pack", lambda store, path: packed.append(path))
+    asked = ["images", "stage", "smoke", "--data", str(rooms.path), "--store", str(tmp_path / "s"), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*asked, "--pack", str(tmp_path / "s.zip")])
+    assert done.exit_code == 130 and "the same command goes on" in " ".join(done.stderr.split())
+    assert packed == [tmp_path / "s.zip"]
 
 
 def test_experiments_refuse_what_cannot_be_counted(rooms):

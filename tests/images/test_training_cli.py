@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from images.flat import flat
+from images.flat import MIXTURES, RECIPE, flat
 from polyscore.cli import app
-from polyscore.images import export
+from polyscore.errors import PolyscoreWarning
+from polyscore.files.tensors import FileError, read_tensors
+from polyscore.images import export, train
+from polyscore.images.extract import extract
 
 SMALL = ["--preset", "tiny", "--steps", "2", "--batch", "3", "--device", "cpu"]
 
@@ -57,6 +60,34 @@ def test_export_of_a_training_that_is_not_complete(files, tmp_path):
     for names, network in found.items():
         ours, own = network.state_dict(), whole[names].state_dict()
         assert all((ours[key] == own[key]).all() for key in own)
+
+
+def test_export_falls_back_to_an_older_checkpoint(data, tmp_path):
+    """As going on with a training does; where all are damaged, it says so and writes nothing."""
+    train(data, MIXTURES, tmp_path / "out", recipe=RECIPE, device="cpu", save_every=2)
+    (tmp_path / "out" / "export" / "model.json").unlink()
+    older, newest = sorted((tmp_path / "out" / "checkpoints" / "network").iterdir())
+    content = newest.read_bytes()
+    newest.write_bytes(content[: len(content) // 2])
+    with pytest.warns(PolyscoreWarning, match=f"{newest.name} is not, and the one before it is used"):
+        _, steps = extract(tmp_path / "out", tmp_path / "small")
+    assert steps == 4 == RECIPE.steps - 2
+    ((_, network),) = export.networks(tmp_path / "small", "cpu").items()
+    kept, _ = read_tensors(older)
+    for name, weight in network.state_dict().items():
+        assert (weight == kept[f"average.{name}"].half().float()).all()
+    older.write_bytes(b"")
+    with (
+        pytest.warns(PolyscoreWarning, match="the one before it is used"),
+        pytest.raises(FileError, match="a training must have a whole checkpoint to go on from; got none in"),
+    ):
+        extract(tmp_path / "out", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture
+def data(tmp_path):
+    return flat(tmp_path / "flat")
 
 
 @pytest.mark.parametrize(

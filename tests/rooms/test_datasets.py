@@ -161,6 +161,24 @@ def test_packing_and_unpacking_gives_it_back(dataset: Dataset, tmp_path: Path, q
     assert files[0].read_bytes() == pack(dataset, tmp_path / "twice", quality=quality)[0].read_bytes()
 
 
+@pytest.mark.parametrize("known", [{"attempt": 2}, {"prompt": "a (couch)1.4"}, {"attempt": 0, "prompt": ""}, {}])
+def test_what_one_source_knows_of_a_picture_travels(dataset: Dataset, tmp_path: Path, known: dict) -> None:
+    """Rendered rooms have an attempt, generated ones a prompt; a record without them says nothing of them."""
+    write_lines(dataset.path / "couch", [line("couch", index) | known for index in range(5)])
+    pack(Dataset(dataset.path), tmp_path / "shards")
+    found = unpack(tmp_path / "shards", tmp_path / "again").records("couch")
+    assert [one.to_dict() for one in found] == [
+        line("couch", index) | known | {"file": f"{index:06}.jpg"} for index in range(5)
+    ]
+
+
+@pytest.mark.parametrize("known", [{"attempt": -1}, {"attempt": "1"}, {"attempt": True}, {"prompt": 3}])
+def test_what_is_known_of_a_picture_is_checked(dataset: Dataset, known: dict) -> None:
+    write_lines(dataset.path / "couch", [line("couch", 0) | known])
+    with pytest.raises(PolyscoreError, match=r"a line of .* must be a room's record"):
+        Dataset(dataset.path).records("couch")
+
+
 def test_shards_keep_below_their_limit(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "packed", lambda image, quality: (".jpg", bytes(20_000)))
     files = pack(dataset, tmp_path / "shards", largest=2**16)

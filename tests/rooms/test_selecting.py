@@ -165,6 +165,16 @@ def test_accepted_pictures_are_copied_until_there_are_enough(data: Path, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rooms"]
 
 
+def test_a_record_is_copied_whole(data: Path, tmp_path: Path) -> None:
+    lines = [json.loads(text) for text in (data / "couch" / "rooms.jsonl").read_text().splitlines()]
+    told = [one | {"attempt": one["index"] % 3, "prompt": f"a (couch)1.{one['index']}"} for one in lines]
+    write_lines(data / "couch", told)
+    found = select(data, tmp_path / "out", per_class=20, classes=["couch"], embedding="mean-colour", device="cpu")
+    copied = [json.loads(text) for text in (found.dataset.path / "couch" / "rooms.jsonl").read_text().splitlines()]
+    assert copied == [one for one in told if one["index"] in {line["index"] for line in copied}]
+    assert len(copied) == 20
+
+
 def test_a_selector_is_kept_and_says_the_same_again(data: Path, tmp_path: Path) -> None:
     first = select(data, tmp_path / "one", per_class=35, embedding="mean-colour", threshold=0.7, device="cpu")
     again = Selector.load(tmp_path / "one")

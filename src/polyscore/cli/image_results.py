@@ -64,7 +64,7 @@ def stage(
     Example: `polyscore images stage 32 --data runs/rooms --minutes 9 --pack runs/stage-32.zip`
     """
     began = time.monotonic()  # reading and unpacking count
-    with show.clean(), show.progress("loading", quiet=as_json) as tell:
+    with show.clean(), show.resumable(store), show.progress("loading", quiet=as_json) as tell:
         from polyscore.cli.choose import counts
         from polyscore.errors import require
         from polyscore.experiments.store import Store
@@ -94,8 +94,10 @@ def stage(
 
         seconds = None if minutes is None else max(1.0, 60 * minutes - (time.monotonic() - began))
         work = Stage(results, dataset, place, device, seconds, listener, after)
-        outcome = work.run(specs.experiments(blocks, dataset))
-        packed = after()
+        try:
+            outcome = work.run(specs.experiments(blocks, dataset))
+        finally:  # what there is travels, also after Ctrl-C
+            packed = after()
     if as_json:
         show.write_json({**dataclasses.asdict(outcome), "store": str(store), "packed": packed and str(packed)})
     else:

@@ -52,7 +52,7 @@ def train(
 
     Example: `polyscore images train runs/rooms runs/model --preset 32 --setting ood-painting`
     """
-    with show.clean(), show.progress("reading", quiet=as_json) as tell:
+    with show.clean(), show.resumable(out), show.progress("reading", quiet=as_json) as tell:
         from polyscore.images import train as learn
         from polyscore.images.presets import recipe_of
         from polyscore.images.real import opened
@@ -63,15 +63,11 @@ def train(
             _ALIASES.get(preset, preset), model=model, **{k: v for k, v in given.items() if v is not None}
         )
         mixtures = mixtures_of(setting)
-        try:
-            trained = learn(
-                opened(data, beside(out, "-data")), mixtures, out, recipe=recipe, seed=seed, device=device,
-                minutes=minutes, form=form, graph=graph,
-                progress=lambda step, of, loss: tell(step, of, f"training, loss {loss:.3f}"),
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            show.stderr().print(f"stopped; {out} holds the training so far, and the same command goes on.")
-            raise typer.Exit(130) from None
+        trained = learn(
+            opened(data, beside(out, "-data")), mixtures, out, recipe=recipe, seed=seed, device=device,
+            minutes=minutes, form=form, graph=graph,
+            progress=lambda step, of, loss: tell(step, of, f"training, loss {loss:.3f}"),
+        )  # fmt: skip
     _tell(trained, as_json)
 
 

@@ -43,13 +43,13 @@ def render(
 
     Needs the extra **render**. Example: `polyscore rooms render runs/rooms --count 20 --resolution 256`
     """
-    with show.clean(), show.progress("loading", quiet=as_json) as report:
+    with show.clean(), show.resumable(out), show.progress("loading", quiet=as_json) as report:
         from polyscore.rooms import Look
         from polyscore.rooms import render as make
         from polyscore.rooms.sheet import write_sheet
 
         dataset = make(
-            out, count, classes=classes, seed=seed, look=Look(resolution, samples, flawed), workers=workers,
+            out, count, classes=classes or None, seed=seed, look=Look(resolution, samples, flawed), workers=workers,
             progress=lambda done, total: report(done, total, f"room {done} of {total}"),
         )  # fmt: skip
         files = [write_sheet(dataset, out / "sheet.png")] if sheet else []

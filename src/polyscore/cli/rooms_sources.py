@@ -45,14 +45,14 @@ def generate(
     Needs the extra **images**. Example: `polyscore rooms generate runs/flux -n 1500`, then `rooms label`, `select`
     and, with too few accepted, `polyscore rooms generate runs/flux -n 2000 --selector runs/selected`
     """
-    with show.clean(), show.progress("loading", quiet=as_json) as report:
+    with show.clean(), show.resumable(out), show.progress("loading", quiet=as_json) as report:
         show.require_device(device)
         from polyscore.rooms.generating import Drawing
         from polyscore.rooms.generating import generate as make
         from polyscore.rooms.selector import Selector
 
         found = make(
-            out, count, classes=classes, seed=seed, drawing=Drawing(resolution, drawn, steps, model),
+            out, count, classes=classes or None, seed=seed, drawing=Drawing(resolution, drawn, steps, model),
             selector=None if selector is None else Selector.load(selector), most=most, batch=batch, device=device,
             offload=offload, progress=lambda done, total: report(done, total, f"picture {done} of {total}"),
         )  # fmt: skip
@@ -92,9 +92,9 @@ def select(
         from polyscore.rooms.selector import Selector
 
         found = choose(
-            data, out, per_class=per_class, classes=classes, embedding=embedding, weights=weights, threshold=threshold,
-            selector=None if selector is None else Selector.load(selector), seed=seed, batch=batch, device=device,
-            progress=lambda done, total: report(done, total, f"picture {done} of {total}"),
+            data, out, per_class=per_class, classes=classes or None, embedding=embedding, weights=weights,
+            threshold=threshold, selector=None if selector is None else Selector.load(selector), seed=seed,
+            batch=batch, device=device, progress=lambda done, total: report(done, total, f"picture {done} of {total}"),
         )  # fmt: skip
     if as_json:
         show.write_json({"dataset": str(out), "classes": {name: _told(found, name) for name in found.looked}})

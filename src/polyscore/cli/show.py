@@ -119,6 +119,16 @@ def _check_import(arguments: list[str]) -> None:
 
 
 @contextmanager
+def resumable(place: object) -> Iterator[None]:
+    """Say on Ctrl-C that nothing is lost, and end with the code of an interruption."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr().print(f"stopped; {place} holds what is done, and the same command goes on.")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
 def clean() -> Iterator[list[str]]:
     """Turn our errors into a red message and exit code 2, our warnings into yellow lines; yield those warnings."""
     with _yellow() as told, silenced():

@@ -35,11 +35,10 @@ def _copied(source: Path, folder: Path) -> int:
 
 
 def _from_checkpoints(run: Path, out: Path) -> int:
-    """Write what the newest checkpoints hold."""
+    """Write what the newest checkpoints hold; one that is damaged gives way to the one before, with a warning."""
     folders = sorted((run / "checkpoints").glob("*/")) if (run / "checkpoints").is_dir() else []
-    newest = {folder.name: files[0] for folder in folders if (files := Keeper(folder, {}).files())}
-    require(newest, "a training's folder", "hold checkpoints or an export", repr(str(run)), "Check the path.")
-    read = {name: read_tensors(path) for name, path in newest.items()}
+    read = {folder.name: found for folder in folders if (found := Keeper(folder, {}).newest(read_tensors))}
+    require(read, "a training's folder", "hold checkpoints or an export", repr(str(run)), "Check the path.")
     about = _joined([one for _, one in read.values()])
     networks = {
         name: (tuple(one["mixtures"]["conditions"]),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from polyscore.errors import is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
@@ -13,6 +14,7 @@ from polyscore.images.trainer import Snapshot, Trainer
 from polyscore.notices import warn
 from polyscore.training.keeper import CheckpointError
 
+T = TypeVar("T")
 _KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{8})\.safetensors")
 
@@ -38,10 +40,15 @@ class Keeper:
 
     def resume(self, trainer: Trainer) -> None:
         """Go on from the newest checkpoint that is whole, if there is one."""
+        self.newest(lambda path: self._restore(path, trainer))
+
+    def newest(self, read: Callable[[Path], T]) -> T | None:
+        """Return what `read` makes of the newest checkpoint that it can read, with a warning where that is an older
+        one; None where there is none, and a `FileError` where all are damaged."""
         files, damage = self.files(), list[FileError]()
         for path in files:
             try:
-                return self._restore(path, trainer)
+                return read(path)
             except FileError as error:
                 damage.append(error)
                 if path != files[-1]:
@@ -51,6 +58,7 @@ class Keeper:
                 f"a training must have a whole checkpoint to go on from; got none in {self.folder} ({damage[-1]}). "
                 "Delete them to start again."
             ) from damage[-1]
+        return None
 
     def _restore(self, path: Path, trainer: Trainer) -> None:
         tensors, about = read_tensors(path)

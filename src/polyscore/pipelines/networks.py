@@ -155,6 +155,10 @@ def event_of(model: Any, size: int | tuple[int, int] | None) -> tuple[int, int, 
     require(out in (config.in_channels, 2 * config.in_channels), "a denoiser",
             f"return as many channels as it takes, {config.in_channels}, or twice with a variance", out,
             "Models that are told another image beside the noisy one cannot be composed as they are.")  # fmt: skip
+    # Such a model works without being told the guidance, and answers something else.
+    told = getattr(config, "time_cond_proj_dim", None)
+    require(told is None, "a denoiser", "have a score: a U-Net that is told its guidance was distilled, and has none",
+            f"time_cond_proj_dim {told}", "Load the model that was distilled.")  # fmt: skip
     return (channels, *pair)
 
 

@@ -13,6 +13,10 @@ from polyscore.errors import CompositionError, require, shorten
 from polyscore.schedules import SPACINGS, Flow, Stepped, Tabulated
 
 PREDICTIONS = ("epsilon", "v_prediction", "sample", "flow")
+# Schedulers of models that were distilled to jump to the data, or along the way: what they answer is no mean of the
+# clean points behind x, and so no score. Several have alphas_cumprod all the same.
+DISTILLED = ("CMStochasticIterativeScheduler", "FlowMapEulerDiscreteScheduler", "FlowMatchLCMScheduler",
+             "HeliosDMDScheduler", "LCMScheduler", "PiflowScheduler", "SCMScheduler", "TCDScheduler")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,34 @@ def noising_of(scheduler: Any, subject: str = "scheduler", area: int = 0) -> Noi
     require(isinstance(config, Mapping), subject, "be a scheduler of diffusers", type(scheduler).__name__,
             "Pass scheduler=, the one that the model was trained with.")  # fmt: skip
     assert isinstance(config, Mapping)
-    _check_supported(config, subject)
+    _check_supported(scheduler, config, subject)
     if hasattr(scheduler, "alphas_cumprod"):
         return _noising_by_table(scheduler, config, subject)
     flow = "FlowMatch" in type(scheduler).__name__
+    # No other scheduler can be made of its config: what is missing there would be filled with defaults, silently.
     require(flow, subject, "have alphas_cumprod, or be one of flow matching", type(scheduler).__name__,
-            "Use DDPMScheduler.from_config(scheduler.config).")  # fmt: skip
+            "Wrap the model in ps.Learned with the schedule of its noise.")  # fmt: skip
     schedule = Flow(int(config["num_train_timesteps"]), _shift(config, area))
     return Noising(schedule, "flow")
 
 
-def _check_supported(config: Mapping[str, Any], subject: str) -> None:
-    """Refuse what would change the model's answer in a way that is not reproduced here."""
+def _check_supported(scheduler: Any, config: Mapping[str, Any], subject: str) -> None:
+    """Refuse models without a score, and what would change the model's answer in a way that is not reproduced here."""
+    distilled = [kind.__name__ for kind in type(scheduler).__mro__ if kind.__name__ in DISTILLED]
+    require(not distilled, subject, "be of a model that has a score: those distilled to a few steps have none",
+            type(scheduler).__name__, "Load the model that was distilled, with its own scheduler.")  # fmt: skip
     for name in ("thresholding", "invert_sigmas"):
         require(not config.get(name), f"{subject}'s {name}", "be off", shorten(config.get(name)), "Turn it off.")
 
 
 def _noising_by_table(scheduler: Any, config: Mapping[str, Any], subject: str) -> Noising:
-    prediction = config.get("prediction_type", "epsilon")
+    prediction, times = config.get("prediction_type", "epsilon"), config.get("timestep_type", "discrete")
+    straight = config.get("use_flow_sigmas") or prediction == "flow_prediction"  # the table is not of its noise
+    require(not straight, subject, "be one of flow matching for a model of straight paths (use_flow_sigmas)",
+            type(scheduler).__name__,
+            f"Pass scheduler=FlowMatchEulerDiscreteScheduler(shift={config.get('flow_shift', 1.0)}).")  # fmt: skip
+    require(times == "discrete", f"{subject}'s timestep_type", "be discrete", shorten(times),
+            "Wrap a model that is told the logarithm of sigma in ps.Learned.")  # fmt: skip
     require(prediction in PREDICTIONS[:3], f"{subject}'s prediction_type", f"be one of {', '.join(PREDICTIONS[:3])}",
             shorten(prediction), "Say what the model was trained to predict.")  # fmt: skip
     alphas = torch.as_tensor(scheduler.alphas_cumprod).double().sqrt()

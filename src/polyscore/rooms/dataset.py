@@ -40,6 +40,8 @@ class Record:
         shows: the class that it shows.
         objects: what is seen of each object; empty where nobody drew boxes.
         flaw: what is wrong with it on purpose (kind, object, strength, why), or None.
+        attempt: how often a rendered room was drawn again before its objects could be seen.
+        prompt: what a model was asked for.
     """
 
     file: str
@@ -48,12 +50,15 @@ class Record:
     shows: str
     objects: dict[str, Seen]
     flaw: dict[str, Any] | None
+    attempt: int | None = None
+    prompt: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a line of `rooms.jsonl`."""
+        """Return it as a line of `rooms.jsonl`; what only one source of rooms knows is there where it is known."""
         seen = {name: one.to_dict() for name, one in self.objects.items()}
+        known = {"attempt": self.attempt, "prompt": self.prompt}
         return {"file": self.file, "class": self.name, "index": self.index, "shows": self.shows, "objects": seen,
-                "flaw": self.flaw}  # fmt: skip
+                "flaw": self.flaw} | {key: value for key, value in known.items() if value is not None}  # fmt: skip
 
     @classmethod
     def parse(cls, line: Any, where: str) -> Record:
@@ -65,7 +70,10 @@ class Record:
             _require_file(file)
             require(_is_index(index), "index", f"be a whole number from 0 to {LAST}", index)
             require(flaw is None or isinstance(flaw, dict), "flaw", "say what is wrong, or be null", flaw)
-            return cls(file, _text(line["class"]), index, _text(line["shows"]), objects, flaw)
+            attempt, prompt = line.get("attempt"), line.get("prompt")
+            require(attempt is None or _is_index(attempt), "attempt", f"be a whole number from 0 to {LAST}", attempt)
+            prompt = None if prompt is None else _text(prompt)
+            return cls(file, _text(line["class"]), index, _text(line["shows"]), objects, flaw, attempt, prompt)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArgumentError(
                 f"a line of {where} must be a room's record; got {shorten(line, 100)} ({error}). Make it again."

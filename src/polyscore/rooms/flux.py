@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyscore.devices import check_device
-from polyscore.errors import ArgumentError, require
+from polyscore.errors import ArgumentError, require, shorten
 from polyscore.features.extra import load as need
 from polyscore.features.extra import quiet
 
@@ -59,6 +59,9 @@ class Flux:
         """Return a weighted prompt as T5's tokens (1, L, D) and CLIP's pooled vector (1, d); kept for the next time."""
         if prompt not in self._encoded:
             clip, t5 = self._encoders()
+            parts = clip.parse_prompt_string(prompt).prompts  # several where it joins some, or blends them
+            require(len(parts) == 1 and not hasattr(parts[0], "prompts"), "a prompt", "be one, with weights",
+                    shorten(prompt, 80), "Write one text, without .and() and .blend().")  # fmt: skip
             self._encoded[prompt] = t5(prompt), clip(prompt)
         return self._encoded[prompt]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import is_count, require
+from polyscore.errors import is_count, require, shorten
 from polyscore.files.atomic import check_directory, held, write_bytes
 from polyscore.notices import warn
 from polyscore.progress import reporting
@@ -27,14 +27,15 @@ from polyscore.rooms.growing import (
     check_count,
     file_of,
     finish,
-    is_there,
     joined,
+    line_of,
+    names_of,
     rejoined,
     require_space,
     sweep,
 )  # fmt: skip
 from polyscore.rooms.labels import Labels
-from polyscore.rooms.prompts import PROMPTS
+from polyscore.rooms.prompts import PROMPTS, check_prompt
 from polyscore.rooms.selector import Selector
 from polyscore.rooms.tracing import shrunk
 from polyscore.schema import Checked, count, optional, setting, text
@@ -111,7 +112,7 @@ def generate(
         offload: keep on the GPU only the part that works.
         progress: called with (pictures done, pictures in all); of accepted ones with a selector.
     """
-    names, drawing, seed = list(dict.fromkeys(classes or PROMPTS)), drawing or Drawing(), as_seed(seed)
+    names, drawing, seed = names_of(classes, PROMPTS), drawing or Drawing(), as_seed(seed)
     check_count(names, count)
     most = _checked(names, count, most, selector, batch)
     out = check_directory(out)
@@ -131,7 +132,7 @@ def generate(
 
 def _checked(names: Collection[str], count: int, most: int | None, selector: Selector | None, batch: int) -> int:
     for name in names:
-        PROMPTS[name]
+        check_prompt(PROMPTS[name], name)
         if selector is not None:
             selector.of(name)
     require(is_count(batch) and batch <= 1024, "batch", "be a whole number from 1 to 1024", batch)
@@ -173,7 +174,7 @@ def _generate(
             report(sum(min(tally, count) for tally in tallies.values()), count * len(names))
 
     for name in names:
-        there = [index for index in range(most) if is_there(out, name, index, side)]
+        there = list(_there(out, name, most, side))
         tallies[name] = _tally(out, name, there, passes, batch)
         for indices in _parts(sorted(set(range(most)) - set(there)), batch):
             tell()
@@ -189,6 +190,17 @@ def _generate(
                 f"class {name} should have {count} accepted pictures; of {most} there are {tallies[name]}. Raise most."
             )
     return tallies
+
+
+def _there(out: Path, name: str, most: int, side: int) -> Iterator[int]:
+    """Yield the pictures that are there; those of another prompt are another class, and do not go with new ones."""
+    for index in range(most):
+        line = line_of(file_of(out, name, index), name, side)
+        if line is not None:
+            asked = line.get("prompt", PROMPTS[name])
+            require(asked == PROMPTS[name], f"a class that grows ({name})", "keep its prompt",
+                    shorten(PROMPTS[name], 80), f"It has {shorten(asked, 80)}: choose another place.")  # fmt: skip
+            yield index
 
 
 def _tally(out: Path, name: str, there: Sequence[int], passes: Passes | None, batch: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, is_count, require
+from polyscore.errors import ArgumentError, is_count, require, shorten
 from polyscore.limits import show_bytes
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
@@ -15,6 +15,14 @@ from polyscore.rooms.dataset import Record, read_about, require_empty, write_abo
 
 MOST = 1_000_000
 _SMALLEST = 0.5  # bytes a pixel of a PNG, from below
+
+
+def names_of(classes: Collection[str] | None, known: Iterable[str]) -> list[str]:
+    """Return classes, each once; all that are known where nobody chose."""
+    require(not isinstance(classes, str), "classes", "be a list of names", shorten(classes), "Put it into a list.")
+    names = list(dict.fromkeys(known if classes is None else classes))
+    require(names, "classes", "name at least one", "none", "Leave them out for all.")
+    return names
 
 
 def check_count(names: Collection[str], count: int) -> None:
@@ -39,6 +47,8 @@ def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str
     old = read_about(out)
     if old is None:
         require_empty(out, "a new dataset")
+    elif old.get("source") == about["source"] and not _holds_any(out, old["classes"]):
+        old = None  # nothing came of it, such as of a model that is not there: it binds nobody
     for key, value in about.items():
         if old is not None and old.get(key) != value:
             raise ArgumentError(
@@ -48,6 +58,11 @@ def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str
     known = dict.fromkeys([*(old or {}).get("classes", {}), *names], 0)
     order = {name: k for k, name in enumerate(CLASSES)}
     return about | {"classes": dict(sorted(known.items(), key=lambda item: order.get(item[0], len(order))))}
+
+
+def _holds_any(out: Path, classes: Mapping[str, int]) -> bool:
+    """Whether there is a picture, or somebody said so."""
+    return any(told or next((out / name).glob("[0-9]*.*"), None) for name, told in classes.items())
 
 
 def rejoined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -63,11 +78,11 @@ def file_of(out: Path, name: str, index: int) -> Path:
 
 def is_there(out: Path, name: str, index: int, side: int) -> bool:
     """Whether a picture of this size is there with its record."""
-    return _line(file_of(out, name, index), name, side) is not None
+    return line_of(file_of(out, name, index), name, side) is not None
 
 
-def _line(file: Path, name: str, side: int) -> dict[str, Any] | None:
-    """The record of a picture, or None: a file that is damaged, of another size, or another picture's is not there."""
+def line_of(file: Path, name: str, side: int) -> dict[str, Any] | None:
+    """Return the record of a picture, or None: what is damaged, of another size, or another picture's is not there."""
     found = pictures.record(file, side)
     try:
         line = Record.parse((found or {}) | {"file": file.name}, str(file))
@@ -88,7 +103,7 @@ def finish(out: Path, about: dict[str, Any]) -> None:
     """Gather the records of all pictures that are there."""
     counts = {}
     for name in about["classes"]:
-        found = (_line(file, name, about["resolution"]) for file in sorted((out / name).glob("[0-9]*.png")))
+        found = (line_of(file, name, about["resolution"]) for file in sorted((out / name).glob("[0-9]*.png")))
         lines = [line for line in found if line is not None]
         write_lines(out / name, lines)
         counts[name] = len(lines)

@@ -18,7 +18,17 @@ from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
 from polyscore.rooms.dataset import Dataset, write_about
 from polyscore.rooms.drawing import Look, draw
-from polyscore.rooms.growing import check_count, file_of, finish, is_there, joined, rejoined, require_space, sweep
+from polyscore.rooms.growing import (
+    check_count,
+    file_of,
+    finish,
+    is_there,
+    joined,
+    names_of,
+    rejoined,
+    require_space,
+    sweep,
+)  # fmt: skip
 from polyscore.rooms.tracing import require_installed
 
 
@@ -42,7 +52,7 @@ def render(
         workers: processes; as many as there are cores by default.
         progress: called with (rooms done, rooms in all); None and True mean a bar where one can be seen.
     """
-    names, look, seed = list(dict.fromkeys(classes or CLASSES)), look or Look(), as_seed(seed)
+    names, look, seed = names_of(classes, CLASSES), look or Look(), as_seed(seed)
     _check(names, count, workers)
     out = check_directory(out)
     about = joined(out, {"source": "rendered", "seed": seed, **asdict(look)}, names)

@@ -26,6 +26,7 @@ from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.rooms import pictures
 from polyscore.rooms.dataset import Dataset, Record, require_empty, write_about, write_lines
+from polyscore.rooms.growing import names_of
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.learning import held_out, learn, require_both
 from polyscore.rooms.selector import FILE, Selector, Trained, check_threshold
@@ -80,7 +81,7 @@ def select(
     dataset, seed, threshold = Dataset(data), as_seed(seed), check_threshold(threshold)
     require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class)
     out = require_empty(Path(out), "selected pictures")
-    names = list(dict.fromkeys(classes or dataset.classes))
+    names = names_of(classes, dataset.classes)
     for name in names:
         _require_pictures(dataset, name)
     labels = answers(dataset)

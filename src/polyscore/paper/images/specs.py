@@ -142,7 +142,8 @@ def stage(name: str, path: Path | str | None = None) -> list[Block]:
 
 def experiments(blocks: Sequence[Block], dataset: Dataset) -> list[ImageExperiment]:
     """Return the experiments of blocks on a dataset."""
-    return [one for block in blocks for one in block.experiments(Real(dataset, dataset.resolution))]
+    real = Real(dataset, dataset.resolution)  # one for all: its hash reads every pixel
+    return [one for block in blocks for one in block.experiments(real)]
 
 
 def narrowed(blocks: Sequence[Block], **fields: Any) -> list[Block]:
