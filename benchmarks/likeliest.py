@@ -4,13 +4,14 @@
 
 Gaussians have a free mean and covariance; mixtures as many parts as they truly have, with free weights, means and one
 variance, by EM from the truth. Runs have the data of `remedies.yaml`. A fit whose composition cannot be normalised is
-counted and has no distance.
+counted and has no distance. What the file holds is not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import warnings
 from pathlib import Path
 
@@ -63,15 +64,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/remedies/likeliest.csv"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", ps.errors.PolyscoreWarning)
-    with options.out.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["setting", "train_size", "run", "sw2"])
-        for name in SETTINGS:
-            for size in SIZES:
-                for number in range(options.runs):
-                    found = distance(name, size, number)
-                    rows.writerow([name, size, number, "improper" if found is None else f"{found:.5f}"])
-            file.flush()
+    there = {tuple(row[:3]) for row in csv.reader(options.out.open())} if options.out.exists() else set()
+    with options.out.open("a", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        if not there:
+            rows.writerow(["setting", "train_size", "run", "sw2"])
+        for name, size, number in itertools.product(SETTINGS, SIZES, range(options.runs)):
+            if (name, str(size), str(number)) not in there:
+                found = distance(name, size, number)
+                rows.writerow([name, size, number, "improper" if found is None else f"{found:.5f}"])
+                file.flush()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def draw(family: ps.Family, path: Path) -> None:
         axis.set_title(title, fontsize=9)
         axis.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     figure.tight_layout()
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=90, bbox_inches="tight")
 
 
 def main() -> None:
