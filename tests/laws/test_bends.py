@@ -198,3 +198,13 @@ def test_bends_are_compared_copied_and_checked():
     for power, width in (([0.5, 2.1], [1.0, 1.0]), ([0.5, 1.0], [1.0, 0.0]), ([0.5], [1.0])):
         with pytest.raises(CompositionError, match="powers in"):
             Bent(*units, [torch.tensor(part) for part in (power, [0.0] * len(power), width)])
+
+
+def test_the_slope_at_the_place_of_a_bend_is_there():
+    """At 0 itself, which is a data point, where sign and abs would leave none."""
+    from polyscore.models.bend import log_slope, powered
+
+    for power in (0.0, 0.4, 1.7):
+        x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        slope = torch.autograd.grad(powered(x, torch.tensor(power, dtype=torch.float64)).sum(), x)[0]
+        assert slope.item() == pytest.approx(1) and log_slope(x, torch.tensor(power)).item() == 0

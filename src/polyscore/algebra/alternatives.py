@@ -42,15 +42,16 @@ def _other(members: dict[str, Any], k: int, seed: int) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     for name, member in members.items():
         if isinstance(member, Ensemble):
-            found[name] = member.models[k]
-        elif isinstance(member, Fitted):
+            member = member.models[k]  # with mixtures inside, which all saw the same points, it is redrawn as well
+            found[name] = member
+        if isinstance(member, Fitted):
             found[name] = member.redrawn(generator(seed, "alternative", name, k))
         elif isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
             group = networks.setdefault(id(member.group), _redrawn(member.group, stack, k, seed))
             found[name] = group.condition(member.index)
         elif _is_exact(member):
             found[name] = member
-        else:
+        elif name not in found:
             return None
     return found
 

@@ -54,14 +54,18 @@ def expected(z: float) -> float:
 
 
 def certainty(factors: Sequence[Fitted], exponents: Sequence[float], moved: float) -> float:
-    """Return the least rate of decay over its standard error, with all variances moved by so many errors."""
+    """Return the least rate of decay, with all variances moved by so many errors, over its standard error as it was.
+
+    The error stays that of the fits: one that grew with what is moved would never be outrun where a factor of few
+    points leads.
+    """
     directions = _directions(factors, exponents)
     rate, variance = torch.zeros(directions.shape[1], dtype=torch.float64), torch.zeros(directions.shape[1])
     for factor, w in zip(factors, exponents, strict=True):
         scale = (1 + moved * factor.errors) ** (1.0 if w > 0 else -1.0)
-        forms = scale[:, None] * values_of(factor.components.precisions, directions)
+        forms = values_of(factor.components.precisions, directions)
         least, where = forms.min(0)
-        rate = rate + w * least
+        rate = rate + w * (scale[:, None] * forms).amin(0)
         variance = variance + (w * factor.errors[where] * least).square()
     return (rate / variance.sqrt()).min().item()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -177,7 +178,8 @@ def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> No
         "left out": _few(summary["left_out"]) or "nothing",
         "learned": _learned(summary),
         "wrote": ", ".join(summary["files"]),
-        "next": f"polyscore {imported}sample {out} '{example_of(list(summary['conditions']))}' -o samples.csv",
+        "next": f"polyscore {imported}sample {quote(str(out))} {quote(example_of(list(summary['conditions'])))} "
+        "-o samples.csv",
     }
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():

@@ -125,18 +125,23 @@ class Bent(Units):
 
 def powered(x: Tensor, power: Tensor) -> Tensor:
     """Return Yeo and Johnson's power of x, elementwise; both broadcast."""
-    exponent = _exponent(x, power)
-    return x.sign() * torch.expm1(exponent * torch.log1p(x.abs())) / exponent
+    exponent, side = _exponent(x, power), _side(x)
+    return side * torch.expm1(exponent * torch.log1p(side * x)) / exponent
 
 
 def _inverse(v: Tensor, power: Tensor) -> Tensor:
-    exponent = _exponent(v, power)
-    return v.sign() * torch.expm1(torch.log1p(exponent * v.abs()) / exponent)
+    exponent, side = _exponent(v, power), _side(v)
+    return side * torch.expm1(torch.log1p(exponent * side * v) / exponent)
 
 
 def log_slope(x: Tensor, power: Tensor) -> Tensor:
     """Return the log of the derivative of `powered`."""
-    return (_exponent(x, power) - 1) * torch.log1p(x.abs())
+    return (_exponent(x, power) - 1) * torch.log1p(_side(x) * x)
+
+
+def _side(x: Tensor) -> Tensor:
+    """-1 below 0, else 1: unlike `sign` and `abs` it leaves a slope at 0 itself, where a data point is."""
+    return torch.where(x < 0, -torch.ones_like(x), torch.ones_like(x))
 
 
 def _exponent(x: Tensor, power: Tensor) -> Tensor:

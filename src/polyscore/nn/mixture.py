@@ -134,7 +134,23 @@ class Mixed(Stack):
         """Return what a file holds; up to 0.5.0 there were no local Gaussians."""
         written = dict(about["architecture"])
         known = {**about, "architecture": {**written, "options": {"dense": 0, **written["options"]}}}
-        return super().from_tensors(tensors, known, kind, dim, schedule)
+        found = super().from_tensors(tensors, known, kind, dim, schedule)
+        cls.check_values(tensors)
+        return found
+
+    @classmethod
+    def check_values(cls, tensors: Mapping[str, Tensor]) -> None:
+        """Raise `ValueError` unless tensors of a file are mixtures: a right checksum does not make them so."""
+        weights, variances, bases = (tensors[name].double() for name in ("weights", "variances", "bases"))
+        if not bool((weights >= 0).all()) or not bool(((weights.sum(-1) - 1).abs() < 1e-3).all()):
+            raise ValueError("weights of a mixture that are negative or do not sum to 1")
+        if not bool((variances > 0).all()) or not bool(variances.isfinite().all()):
+            raise ValueError("a variance that is not above 0")
+        away = (bases @ bases.mT - torch.eye(bases.shape[-1], dtype=torch.float64)).abs()
+        if not bool((away < 1e-3).all()):
+            raise ValueError("axes of a mixture that are not at right angles")
+        if not bool(tensors["means"].isfinite().all()) or not bool((tensors["points"] >= 0).all()):
+            raise ValueError("a mean that is no number, or fewer than no points")
 
     @classmethod
     def numbers(cls, architecture: Architecture) -> tuple[int, int]:

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from polyscore.nn.mixture import Mixed
 from polyscore.nn.mlp import StackedMLP, time_feature
 from polyscore.nn.network import Architecture, At
-from polyscore.nn.stack import Stack, uniform_start
+from polyscore.nn.stack import Stack, StackNetwork, uniform_start
 from polyscore.rng import generator
 from polyscore.schedules import T_MAX, T_MIN
 
 _TOLD = 8  # numbers by which a network knows its condition
 _LEVELS = torch.linspace(-4.0, 3.0, 15)  # of log(sigma / alpha), at which the gate is asked for
 _SHELLS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)  # quantiles of the mixture's density that bound them
-_DRAWS, _FEWEST_DRAWS, _ALL_DRAWS = 16_384, 2048, 200_000  # noised points that set a gate; at least; of all networks
+_DRAWS, _FEWEST_DRAWS, _ALL_DRAWS = 16_384, 2048, 200_000  # noised points that set a gate; at least; of one network
 _FEWEST = 20  # held-out points below which nothing is believed
 _ERRORS = 2.0
 _CORE, _WORTH = 3, 0.05  # shells that hold 95 % of the points, and the mean gate there from which a network is kept
@@ -78,6 +78,14 @@ class Structured(Mixed):
         """Shut the gates of conditions to which the network adds nothing by now, for good."""
         self.gates.mul_(_opened(self._found(points, sizes)[1]))
 
+    @classmethod
+    def check_values(cls, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse mixtures, shells and gates that cannot be."""
+        super().check_values(tensors)
+        gates, shells = tensors["gates"], tensors["shells"]
+        if not bool(((gates >= 0) & (gates <= 1)).all()) or not bool(shells.isfinite().all()):
+            raise ValueError("a gate outside of 0 to 1, or a shell that is no number")
+
     def settle(self, points: Tensor, sizes: Tensor) -> None:
         """Set shells and gates from held-out points."""
         shells, gates = self._found(points, sizes)
@@ -94,9 +102,19 @@ class Structured(Mixed):
         """Whether there is nothing to train, every gate being shut."""
         return self.is_a_mixture
 
-    @torch.no_grad()
     def _found(self, points: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Shells and gates by held-out points, `(G, C, T, J)` each."""
+        """Shells and gates by held-out points, `(G, C, T, J)` each: network by network, whoever stands beside it."""
+        found = []
+        for g in range(len(sizes)):
+            own = StackNetwork.of(self, {name: part[g : g + 1] for name, part in self.state_dict().items()}).stack
+            assert isinstance(own, Structured)
+            found.append(own._found_alone(points[g : g + 1], sizes[g : g + 1]))
+        shells, gates = zip(*found, strict=True)
+        return torch.cat(shells), torch.cat(gates)
+
+    @torch.no_grad()
+    def _found_alone(self, points: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Shells and gates of one network."""
         shells, gates = torch.empty_like(self.shells), torch.empty_like(self.gates)
         draws = max(_FEWEST_DRAWS, min(_DRAWS, _ALL_DRAWS // sizes.numel()))
         rows = torch.arange(draws, device=sizes.device) % sizes.clamp_min(1)[..., None]  # (G, C, draws)

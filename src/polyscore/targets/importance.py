@@ -127,7 +127,7 @@ def _choices(q: Composition, exponents: dict[str, float]) -> tuple[Tensor, Tenso
     factors = [(w, mixtures[name]) for name, w in exponents.items()]
     count = math.prod(components.count for _, components in factors)
     require(count <= _MOST_COMBINATIONS, "the product of mixtures", f"have at most {_MOST_COMBINATIONS} combinations",
-            count, "Merge components, or draw a reference by Feynman-Kac correction with many particles.")  # fmt: skip
+            count, "Merge components (fit with options={'dense': 0}), or take FeynmanKac with many.")  # fmt: skip
     dim = q.event[0]
     require_memory(24 * count * dim**2, f"{count} covariances in {dim} dimensions", "Merge components.")
     choices = itertools.product(*(range(components.count) for _, components in factors))
