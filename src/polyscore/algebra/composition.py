@@ -210,7 +210,9 @@ class Composition:
         """Return the distribution behind a condition, or say that it has none."""
         member = self.family.members[name]
         if not isinstance(member, Distribution):
-            raise CompositionError(f"condition {name!r} must have a closed form here; got a learned model.")
+            raise CompositionError(
+                f"condition {name!r} must have a closed form here; got a learned model. Fit with kind='mixture'."
+            )
         return member
 
     def density(self, name: str) -> Density:

@@ -39,10 +39,12 @@ def check_discrete(q: Composition, sampler: Sampler) -> None:
     """Check that densities are known, and that a step has noise of which the noising is the reverse."""
     require(q.has_density, "quadrature='discrete'", "go with factors that have densities", repr(q),
             "Scores alone give these weights no more than g dt: leave quadrature= at its default.")  # fmt: skip
-    require(sampler.churn == 1, "quadrature='discrete'", "go with churn = 1", sampler.churn)
+    require(sampler.churn == 1, "quadrature='discrete'", "go with churn = 1", sampler.churn, "Leave churn out.")
     balanced = sampler.move.noising(q.total) == q.total
-    require(balanced, "quadrature='discrete'", "go with the balanced move when W is not 1", sampler.move)
-    require(sampler.clip is None, "clip", "be None with quadrature='discrete', which has no rate", sampler.clip)
+    require(balanced, "quadrature='discrete'", "go with the balanced move when W is not 1", sampler.move,
+            "Leave move out.")  # fmt: skip
+    require(sampler.clip is None, "clip", "be None with quadrature='discrete', which has no rate", sampler.clip,
+            "Leave it out.")  # fmt: skip
 
 
 def noising(q: Composition, grid: TimeGrid) -> list[tuple[float, float]]:

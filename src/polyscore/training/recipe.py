@@ -69,7 +69,8 @@ class Recipe(Checked):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         super().__post_init__()
-        require(self.standardise or self.bend is not True, "bend=True", "come with standardise=True", self.standardise)
+        require(self.standardise or self.bend is not True, "bend=True", "come with standardise=True", self.standardise,
+                "Leave either out.")  # fmt: skip
         own = self._own_options()
         object.__setattr__(self, "options", {name: getattr(own, name) for name in self.options})  # Python's numbers
 
