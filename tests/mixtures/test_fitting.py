@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture
 
 import polyscore as ps
 from polyscore.mixtures import SHAPES, Fit, fit_mixture
-from polyscore.mixtures.em import Prior, expect, maximise, run
+from polyscore.mixtures.em import Prior, Products, expect, maximise, run
 from polyscore.mixtures.shapes import low_rank, shapes_for
 
 
@@ -23,7 +23,7 @@ def three_parts(n: int, seed: int = 0) -> torch.Tensor:
 def start(x: torch.Tensor, count: int, shape, prior: Prior) -> Fit:
     shares = torch.nn.functional.one_hot(torch.arange(len(x)) % count, count).double()
     shares[:, 0] += (x[:, 0] > x[:, 0].mean()).double()
-    return maximise(x, shares / shares.sum(1, keepdim=True), shape, prior)
+    return maximise(Products(x), shares / shares.sum(1, keepdim=True), shape, prior)
 
 
 def without_prior(x: torch.Tensor) -> Prior:
@@ -51,9 +51,9 @@ def test_every_round_is_at_least_as_likely(shape):
     fit = start(x, 3, shape, without_prior(x))
     seen = []
     for _ in range(30):
-        shares, likelihood = expect(fit, x)
+        shares, likelihood = expect(fit, Products(x))
         seen.append(likelihood)
-        fit = maximise(x, shares, shape, without_prior(x))
+        fit = maximise(Products(x), shares, shape, without_prior(x))
     assert all(b > a - 1e-8 for a, b in itertools.pairwise(seen)) and seen[-1] > seen[0] + 1
 
 
@@ -171,3 +171,15 @@ def test_rows_that_repeat_do_not_make_local_gaussians():
     fresh = torch.randn(4000, 2, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     plain, both = (fit_mixture(x, most=4, dense=dense).log_prob(fresh).mean() for dense in (0, 128))
     assert both > plain - 0.01
+
+
+def test_products_give_the_joint_density_and_the_moments_of_plain_sums():
+    x = torch.randn(300, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 2 + 1000
+    fit = fit_mixture(x, most=3)
+    points, shares = Products(x), torch.softmax(fit.log_joint(x) + 0.1 * x[:, :1] * torch.arange(fit.count), -1)
+    assert torch.allclose(points.log_joint(fit), fit.log_joint(x), rtol=1e-9, atol=1e-9)
+    sizes, means, scatter = points.moments(shares)
+    for k in range(fit.count):
+        away = x - (mean := (shares[:, k, None] * x).sum(0) / shares[:, k].sum())
+        assert torch.allclose(means[k], mean) and torch.isclose(sizes[k], shares[:, k].sum())
+        assert torch.allclose(scatter[k], (shares[:, k, None] * away).T @ away, atol=1e-8)

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 import polyscore as ps
-from polyscore.algebra.alternatives import alternatives
+from polyscore.algebra.alternatives import alternatives, halves
+from polyscore.algebra.proper import proper
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.paper.settings import setting
+from polyscore.paper.theory.interventions import nonlinear_example
 from polyscore.samplers import Auto, build_sampler, describe
 from polyscore.samplers.auto import correction
 
@@ -37,17 +39,17 @@ def test_mixtures_get_as_many_particles_as_their_swarms_need():
 def test_what_the_data_do_not_show_is_not_corrected():
     """Factorised: nothing to correct but the error of the fit. At 10,000 points 0.1 of variance is 36 times it."""
     nothing, something = fitted("gaussian-factorized-ood", 2000), fitted("gaussian-nonfactorized-ood", 10_000)
-    signal, noise = correction(nothing, 0)
+    signal, noise, _ = correction(nothing, 0)
     assert signal < 4 * noise and isinstance(ps.auto(nothing), ps.Denoise)
-    signal, noise = correction(something, 0)
-    assert signal > 10 * noise and isinstance(ps.auto(something), ps.Controlled)
+    signal, noise, halved = correction(something, 0)
+    assert signal > 10 * noise and signal > 2 * halved and isinstance(ps.auto(something), ps.Controlled)
 
 
 def test_the_signal_of_exact_scores_is_the_variance_of_their_log_weights():
     q = ps.base_composition(setting("gaussian-nonfactorized-ood"))
-    signal, noise = correction(q, 3)
+    signal, noise, halved = correction(q, 3)
     run = ps.FeynmanKac(1).sample(q, 4000, seed=11)
-    assert noise is None and signal == pytest.approx(run.log_evidence.double().var().item(), rel=0.4)
+    assert noise is None is halved and signal == pytest.approx(run.log_evidence.double().var().item(), rel=0.4)
     # 256 and 4000 draws of a skewed square: 0.4 is four standard errors
 
 
@@ -118,3 +120,25 @@ def test_redrawn_mixtures_scatter_like_fits_to_other_data(shape):
     assert (covariances.mean(0) - truth).abs().max() < 0.1
     moved = torch.stack([o.means[0] for o in others])
     torch.testing.assert_close(n * moved.T.cov(), truth, rtol=0.3, atol=0.2)
+
+
+def test_a_form_that_does_not_fit_is_not_corrected():
+    """Curved data in five dimensions: halves of them give other mixtures, by more than standard errors say."""
+    model, a, b = nonlinear_example()
+    drawn = {"a1": model.distribution(a), "a2": model.distribution(b), "base": model.distribution()}
+    data = {name: inner.sample(1000, seed=k).float() for k, (name, inner) in enumerate(drawn.items())}
+    q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+    found = correction(proper(q), 0)
+    assert found.halved > 2 * found.redrawn and found.signal < 2 * found.halved
+    chosen = ps.auto(q)
+    assert isinstance(chosen, ps.Denoise) and ("halves" in chosen.reason or "redrawing" in chosen.reason)
+
+
+def test_halves_are_known_of_fits_alone_and_survive_their_file(tmp_path):
+    q = fitted("mixture-id", 400)
+    whole, (first, second) = q.score(x := torch.tensor([[0.5, -1.0]]), 0.3), halves(q)
+    assert not torch.equal(first.score(x, 0.3), second.score(x, 0.3)) and not torch.equal(first.score(x, 0.3), whole)
+    q.family.save(tmp_path / "family")
+    again = halves(ps.base_composition(ps.load(tmp_path / "family")))
+    assert torch.equal(again[1].score(x, 0.3), second.score(x, 0.3))
+    assert halves(ps.base_composition(setting("mixture-id"))) == []

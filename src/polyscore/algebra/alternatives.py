@@ -1,7 +1,8 @@
 """Compositions that the same amount of data could as well have given: what is known of the error of learned scores.
 
 Mixtures that were fitted, alone or inside of a network, are redrawn by their standard errors; of ensembles, each model
-is one. Of anything else nothing is known.
+is one. Of anything else nothing is known. Standard errors take the form of a mixture for granted; what either half of
+the data gave by itself (`halves`) does not.
 """
 
 from __future__ import annotations
@@ -30,6 +31,29 @@ def alternatives(q: Composition, count: int, seed: int = 0) -> list[Composition]
         return []
     found = [_other(members, k, seed) for k in range(models)]
     return [_composed(q, other) for other in found if other is not None]
+
+
+def halves(q: Composition) -> list[Composition]:
+    """Return the compositions of what either half of the data gave; none where that is not known of every member."""
+    members = {name: q.family.members[name] for name in q.exponents}
+    if all(_is_exact(member) for member in members.values()):
+        return []
+    found = [{name: _half(member, h) for name, member in members.items()} for h in range(2)]
+    known = all(member is not None for half in found for member in half.values())
+    return [_composed(q, half) for half in found] if known else []
+
+
+def _half(member: Any, h: int) -> Any | None:
+    """What half of the data gave of a member, itself where it is exact, or None."""
+    if isinstance(member, Fitted):
+        return found[h] if len(found := member.halves()) == 2 else None
+    if isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
+        tensors, group = stack.halved(h), member.group
+        if tensors is None:
+            return None
+        network = StackNetwork.of(stack, tensors)
+        return Network(network, group.schedule, group.precision, group.units).condition(member.index)
+    return member if _is_exact(member) else None
 
 
 def _is_exact(member: object) -> bool:

@@ -4,6 +4,10 @@ A composition decays along v like rate(v) = sum_a w_a min_k v' P_{a,k} v, a diff
 relative sqrt(2 / n). Where the rate is z standard errors, z small or negative, the fit says little more than that it is
 positive, which it must be: its mean given that is h(z) = z + phi(z) / Phi(z) errors (a normal cut off at 0). All
 variances are moved by as many of their own errors as bring the least rate there, numerators' down and denominators' up.
+
+Mixtures may be improper by more than chance: where data are curved, a numerator has a wide component that the
+denominator lacks, and far out their ratio grows. No data speak there. So denominators get what one more point could
+give them: a wide Gaussian with the weight of one point, wide enough that the composition decays.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from polyscore.notices import warn
 
 _SURE = 2.0  # errors from which the cut is not felt
 _MOST = 64.0  # errors by which anything is moved
+_CHANCE = 4.0  # errors beyond which mixtures are improper by their form rather than by chance
+_WIDEST = 2.0**20  # times a denominator's covariance
 
 
 def proper(q: Composition) -> Composition:
@@ -30,19 +36,43 @@ def proper(q: Composition) -> Composition:
     if len(factors) < len(q.exponents) or not factors or min(q.exponents.values()) > 0:
         return q
     exponents = list(q.exponents.values())
-    z = certainty(factors, exponents, 0.0)
+    single, z = all(factor.components.count == 1 for factor in factors), certainty(factors, exponents, 0.0)
     if z >= _SURE:
-        return q
+        return q if single or q.validity().proper is not False else _with_tails(q, factors)
     moved = _least_move(factors, exponents, expected(z))
+    other = _composed(q, [factor.widened(-math.copysign(moved, w))
+                          for factor, w in zip(factors, exponents, strict=True)])  # fmt: skip
+    if not single and (moved > _CHANCE or other.validity().proper is False):
+        return _with_tails(q, factors) if q.validity().proper is not True else q
     warn(
         f"a composition of fits should be proper beyond doubt; that of {q!r} is {z:.2g} standard errors from not being "
         f"so. Variances were moved by {moved:.2g} of theirs to what is most likely of a proper one; take more data."
     )
-    names = list(q.exponents)
-    members = {name: factor.widened(-math.copysign(moved, w))
-               for name, factor, w in zip(names, factors, exponents, strict=True)}  # fmt: skip
+    return other
+
+
+def _composed(q: Composition, factors: Sequence[Fitted]) -> Composition:
+    """The composition of other factors, with the same exponents."""
+    members = dict(zip(q.exponents, factors, strict=True))
     family = Family(members, q.schedule, q.family.units, q.family.variables if q.family.has_names else None)
     return Composition(family, dict(q.exponents))
+
+
+def _with_tails(q: Composition, factors: Sequence[Fitted]) -> Composition:
+    """The composition whose denominators have one point's worth of a Gaussian that is wide enough."""
+    wide = 1.0
+    while True:
+        other = _composed(q, [factor.with_tail(wide) if w < 0 else factor
+                              for factor, w in zip(factors, q.exponents.values(), strict=True)])  # fmt: skip
+        if other.validity().proper or wide >= _WIDEST:
+            break
+        wide *= 2
+    warn(
+        f"fits should fall off alike; those of {q!r} do not, and far from all data the composition grows. Its "
+        f"denominators were given one point's worth of a Gaussian of {wide:g} times their covariance. Trust no sample "
+        "far from the data; compare with Denoise, which hardly feels it."
+    )
+    return other
 
 
 def expected(z: float) -> float:

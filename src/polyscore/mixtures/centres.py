@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polyscore.mixtures.em import Fit, Prior, maximise
+from polyscore.mixtures.em import Fit, Prior, Products, maximise
 from polyscore.mixtures.shapes import SHAPES
 
 
@@ -13,7 +13,7 @@ def nearest_centres(x: Tensor, centres: Tensor, prior: Prior) -> Fit:
     """Return the mixture of points that belong to their nearest centre, in units of the data's deviations."""
     units = prior.floor.rsqrt()
     nearest = torch.cdist(x * units, centres * units).argmin(1)
-    return maximise(x, torch.nn.functional.one_hot(nearest, len(centres)).double(), SHAPES[0], prior)
+    return maximise(Products(x), torch.nn.functional.one_hot(nearest, len(centres)).double(), SHAPES[0], prior)
 
 
 def spread_centres(x: Tensor, count: int, source: torch.Generator) -> Tensor:

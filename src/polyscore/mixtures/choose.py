@@ -7,7 +7,7 @@ Vassilvitskii 2007) and from the last mixture with one more where that is least 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyscore.mixtures.centres import nearest_centres, spread_centres
 from polyscore.mixtures.dense import stacked
-from polyscore.mixtures.em import Fit, Prior, maximise, run
+from polyscore.mixtures.em import Fit, Prior, Products, maximise, run
 from polyscore.mixtures.shapes import SHAPES, Shape, shapes_for
 from polyscore.notices import warn
 from polyscore.rng import generator
@@ -49,15 +49,36 @@ def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str =
     return stacked(some, chosen, seed, dense)
 
 
-def _chosen(x: Tensor, seed: int, most: int) -> Fit:
-    """The best mixture of at most so many components."""
-    best = last = _best_shape(x, _single(x), Prior.of(x, 1))
+def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, dense: int = 0) -> list[Fit]:
+    """Return the mixtures that either half of the points gives, by the same rules but for the shape, which is kept.
+
+    Where the form is right they differ by their standard errors; where it is not, by what BIC happened to make of the
+    points. Rows that repeat go into one half. None of fewer than 20 points.
+    """
+    x = points[:: max(1, len(points) // _ENOUGH)].double()
+    if len(x) < 4 * _FEWEST:
+        return []
+    distinct, which = torch.unique(x, dim=0, return_inverse=True)
+    first = torch.randperm(len(distinct), generator=generator(seed, "halves"))[which] % 2 == 0
+    shapes = None if whole.stacked else (whole.shape,)
+    if min(int(first.sum()), int((~first).sum())) < 2 * _FEWEST:  # few rows that repeat often
+        return []
+    found = []
+    for half in (x[first], x[~first]):
+        fit = _chosen(half, seed, min(most, max(1, len(half) // (2 * _FEWEST))), shapes)
+        found.append(stacked(half, fit, seed, dense if whole.stacked else 0))
+    return found
+
+
+def _chosen(x: Tensor, seed: int, most: int, shapes: Sequence[Shape] | None = None) -> Fit:
+    """The best mixture of at most so many components, of any shape or one of these."""
+    best = last = _best_shape(x, _single(x), Prior.of(x, 1), shapes)
     worse = 0
     for count in range(2, most + 1):
         prior = Prior.of(x, count)
         started = max((run(x, start, prior, _BRIEF) for start in _starts(x, count, seed, last, prior)),
                       key=lambda fit: fit.log_likelihood)  # fmt: skip
-        last = _best_shape(x, started, prior)
+        last = _best_shape(x, started, prior, shapes)
         if _is_sound(last) and last.bic > best.bic:
             best, worse = last, 0
         else:
@@ -68,12 +89,12 @@ def _chosen(x: Tensor, seed: int, most: int) -> Fit:
 
 
 def _single(x: Tensor) -> Fit:
-    return maximise(x, x.new_ones(len(x), 1), SHAPES[0], Prior.of(x, 1))
+    return maximise(Products(x), x.new_ones(len(x), 1), SHAPES[0], Prior.of(x, 1))
 
 
-def _best_shape(x: Tensor, started: Fit, prior: Prior) -> Fit:
+def _best_shape(x: Tensor, started: Fit, prior: Prior, shapes: Sequence[Shape] | None) -> Fit:
     """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
-    shapes = shapes_for(x.shape[1], started.count)
+    shapes = shapes or shapes_for(x.shape[1], started.count)
     begun = [run(x, _shaped(started, shape, prior), prior, 2 * _BRIEF) for shape in shapes]
     leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
     return max((run(x, fit, prior) for fit in leading), key=_merit)

@@ -69,4 +69,4 @@ def _union(small: Fit, dense: Fit, share: float) -> Fit:
     """Both as one mixture."""
     weights = torch.cat([(1 - share) * small.weights, share * dense.weights])
     means, covariances = torch.cat([small.means, dense.means]), torch.cat([small.covariances, dense.covariances])
-    return Fit(weights, means, covariances, SHAPES[0], small.points)
+    return Fit(weights, means, covariances, SHAPES[0], small.points, stacked=True)

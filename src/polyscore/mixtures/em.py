@@ -5,6 +5,8 @@
 
 with S_k the scatter about m_k and N_k = sum_n r_nk. The prior (Fraley & Raftery 2007) counts as a few points of the
 whole data's variances, shrunk to a component's volume: it keeps components off single points, and vanishes in 1 / n.
+
+Both steps are linear in 1, x and the products x_i x_j (`Products`): one matrix product each, where dimensions are few.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import Tensor
 from polyscore.mixtures.shapes import Shape
 
 _FLOOR = 1e-6  # of the data's variance, below which no component is narrower
+_FEW = 16  # dimensions in which products of coordinates are kept
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Fit:
         shape: of the covariances.
         points: n.
         log_likelihood: of all points.
+        stacked: whether local Gaussians are among the components.
     """
 
     weights: Tensor
@@ -38,6 +42,7 @@ class Fit:
     shape: Shape
     points: int
     log_likelihood: float = -math.inf
+    stacked: bool = False
 
     @property
     def count(self) -> int:
@@ -62,9 +67,22 @@ class Fit:
         # Coordinate by coordinate: a sum over so short an axis took half of the time of a fit.
         solved = torch.linalg.solve_triangular(roots, away, upper=False).square().unbind(1)
         squares = functools.reduce(torch.add, solved)
+        return (self._constants(roots)[:, None] - 0.5 * squares).T
+
+    def _constants(self, roots: Tensor) -> Tensor:
+        """The logarithms of the joint densities at the means, `(M,)`."""
         log_dets = roots.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        constant = self.weights.log() - log_dets - 0.5 * x.shape[1] * math.log(2 * math.pi)
-        return (constant[:, None] - 0.5 * squares).T
+        return self.weights.log() - log_dets - 0.5 * self.means.shape[1] * math.log(2 * math.pi)
+
+    def coefficients(self, centre: Tensor) -> Tensor:
+        """Return those of the log-joint in products of x - centre, `(F, M)`."""
+        roots = torch.linalg.cholesky(self.covariances)
+        precisions, means = torch.cholesky_inverse(roots), self.means - centre
+        pulls = (precisions @ means[..., None])[..., 0]
+        rows, columns = _pairs(means.shape[1])
+        squares = -torch.where(rows == columns, 0.5, 1.0) * precisions[:, rows, columns]
+        constants = self._constants(roots) - 0.5 * (pulls * means).sum(-1)
+        return torch.cat([constants[:, None], pulls, squares], 1).T
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Return the log-density, `(n, d) -> (n,)`."""
@@ -92,27 +110,53 @@ class Prior:
         return cls(variances / count ** (2 / dim), dim + 2.0 if count > 1 else 0.0, _FLOOR * variances)
 
 
-def expect(fit: Fit, x: Tensor) -> tuple[Tensor, float]:
+class Products:
+    """Points `(n, d)` about their mean as rows (1, x, x_i x_j for i <= j), `(n, F)`; no products in many dimensions."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x, self.centre, self.table = x, x.mean(0), None
+        if x.shape[1] <= _FEW:
+            away, (rows, columns) = x - self.centre, _pairs(x.shape[1])
+            self.table = torch.cat([torch.ones_like(x[:, :1]), away, away[:, rows] * away[:, columns]], 1)
+
+    def log_joint(self, fit: Fit) -> Tensor:
+        """Return `fit.log_joint` of the points, `(n, M)`."""
+        return fit.log_joint(self.x) if self.table is None else self.table @ fit.coefficients(self.centre)
+
+    def moments(self, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return sizes `(M,)`, means `(M, d)` and scatter `(M, d, d)`, not divided by the sizes, of shares `(n, M)`."""
+        sizes = shares.sum(0).clamp_min(1e-12)
+        if self.table is None:
+            means = (shares.T @ self.x) / sizes[:, None]
+            second = torch.stack([(self.x * share[:, None]).T @ self.x for share in shares.T])
+            return sizes, means, second - sizes[:, None, None] * means[:, :, None] * means[:, None]
+        dim, sums = self.x.shape[1], shares.T @ self.table
+        (rows, columns), away = _pairs(dim), sums[:, 1 : dim + 1] / sizes[:, None]
+        second = sums.new_empty(len(sums), dim, dim)
+        second[:, rows, columns] = second[:, columns, rows] = sums[:, dim + 1 :]
+        return sizes, self.centre + away, second - sizes[:, None, None] * away[:, :, None] * away[:, None]
+
+
+@functools.cache
+def _pairs(dim: int) -> tuple[Tensor, Tensor]:
+    """The places (i, j), i <= j, of a symmetric matrix."""
+    rows, columns = torch.triu_indices(dim, dim)
+    return rows, columns
+
+
+def expect(fit: Fit, points: Products) -> tuple[Tensor, float]:
     """Return responsibilities `(n, M)`, and the log-likelihood."""
-    joint = fit.log_joint(x)
+    joint = points.log_joint(fit)
     total = torch.logsumexp(joint, -1, keepdim=True)
     return (joint - total).exp(), total.sum().item()
 
 
-def maximise(x: Tensor, shares: Tensor, shape: Shape, prior: Prior) -> Fit:
+def maximise(points: Products, shares: Tensor, shape: Shape, prior: Prior) -> Fit:
     """Return the mixture of responsibilities `(n, M)`."""
-    sizes = shares.sum(0).clamp_min(1e-12)
-    means = (shares.T @ x) / sizes[:, None]
-    second = torch.einsum("nm,nd,ne->mde", shares, x, x) if x.shape[1] <= 4 else _second(x, shares)
-    scatter = second - sizes[:, None, None] * means[:, :, None] * means[:, None]
+    sizes, means, scatter = points.moments(shares)
     scatter = scatter + prior.strength * prior.variances.diag()
     covariances = shape.restrict(scatter / (sizes + prior.strength)[:, None, None], sizes)
-    return Fit(sizes / sizes.sum(), means, _floored(covariances, prior.floor), shape, len(x))
-
-
-def _second(x: Tensor, shares: Tensor) -> Tensor:
-    """Second moments `(M, d, d)` about the origin, a component at a time."""
-    return torch.stack([(x * share[:, None]).T @ x for share in shares.T])
+    return Fit(sizes / sizes.sum(), means, _floored(covariances, prior.floor), shape, len(points.x))
 
 
 def _floored(covariances: Tensor, floor: Tensor) -> Tensor:
@@ -126,10 +170,10 @@ def _floored(covariances: Tensor, floor: Tensor) -> Tensor:
 
 def run(x: Tensor, fit: Fit, prior: Prior, rounds: int = 200, least: float = 0.05) -> Fit:
     """Return the fit after EM from `fit`: until a round adds less than `least` nats, or `rounds` are done."""
-    before = -math.inf
+    before, points = -math.inf, Products(x)
     for _ in range(rounds):
-        shares, likelihood = expect(fit, x)
+        shares, likelihood = expect(fit, points)
         if likelihood - before < least:
             break
-        before, fit = likelihood, maximise(x, shares, fit.shape, prior)
-    return replace(fit, log_likelihood=expect(fit, x)[1])
+        before, fit = likelihood, maximise(points, shares, fit.shape, prior)
+    return replace(fit, log_likelihood=expect(fit, points)[1])

@@ -28,13 +28,13 @@ class Fitted(Mixture):
     def __init__(self, network: ScoreNetwork, index: int) -> None:
         held = {name: network.tensors()[name] for name in Mixed.per_condition}
         tensors = {name: part.flatten(0, 1)[index].double().cpu() for name, part in held.items()}
-        kept = tensors["weights"] > 0
-        weights, means, variances, bases = (tensors[name][kept] for name in ("weights", "means", "variances", "bases"))
-        if not bool(kept.any()) or not bool((variances > 0).all()):
+        found = _components(*(tensors[name] for name in Parts._fields))
+        if found is None:
             raise ValueError("a mixture with weights and variances above 0")
         self.network, self.index, self.points = network, index, max(1.0, tensors["points"].item())
-        self.dim = network.dim
-        self.components = Components(means, *_along_axes(variances, bases), weights / weights.sum())
+        self.dim, self.components = network.dim, found
+        rows = zip(*(tensors[f"half_{name}"] for name in Parts._fields), strict=True)
+        self._halves = [_components(*row) for row in rows]
 
     @property
     def errors(self) -> Tensor:
@@ -52,12 +52,36 @@ class Fitted(Mixture):
         parts = redrawn(self._parts, self.points, source)
         return _mixture(self.dim, Components(parts.means, parts.variances, parts.bases, parts.weights))
 
+    def halves(self) -> list[Mixture]:
+        """Return what each half of the points gave by itself; none where that was not asked, as up to 0.6.0."""
+        return [_mixture(self.dim, half) for half in self._halves if half is not None]
+
     def widened(self, by: float) -> Fitted:
         """Return the mixture whose variances are multiplied by 1 + `by` errors, or divided where that is negative."""
         factor = (1 + abs(by) * self.errors) ** math.copysign(1.0, by)
         own, other = self.components, copy.copy(self)
         other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
         return other
+
+    def with_tail(self, wide: float) -> Fitted:
+        """Return the mixture with one point more, spread over `wide` times its covariance."""
+        own, parts, other = self.components, self._parts, copy.copy(self)
+        mean, covariance = own.moments()
+        values, basis = torch.linalg.eigh(covariance if covariance.ndim == 2 else covariance.diag())
+        one = own.weights.new_tensor([1 / (self.points + 1)])
+        other.components = Components(
+            torch.cat([own.means, mean[None]]), torch.cat([own.variances, wide * values[None]]),
+            torch.cat([parts.bases, basis[None]]), torch.cat([(1 - one) * own.weights, one]),
+        )  # fmt: skip
+        return other
+
+
+def _components(weights: Tensor, means: Tensor, variances: Tensor, bases: Tensor) -> Components | None:
+    """The components that are there, or None."""
+    kept = weights > 0
+    if not bool(kept.any()) or not bool((variances[kept] > 0).all()):
+        return None
+    return Components(means[kept], *_along_axes(variances[kept], bases[kept]), weights[kept] / weights[kept].sum())
 
 
 def _along_axes(variances: Tensor, bases: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from polyscore.mixtures import Fit, Parts, fit_mixture, redrawn
+from polyscore.mixtures import Fit, Parts, fit_halves, fit_mixture, redrawn
 from polyscore.nn.network import Architecture, At, ScoreNetwork
 from polyscore.nn.stack import Stack
 from polyscore.schedules import Schedule
 from polyscore.schema import Checked, count, setting
 
 _LOG_2PI = math.log(2 * math.pi)
+_HALVES = tuple(f"half_{name}" for name in Parts._fields)
 
 
 @dataclass(frozen=True)
@@ -41,29 +42,31 @@ class MixtureOptions(Checked):
 class Mixed(Stack):
     """G times C mixtures of at most M components: `weights` (G, C, M), `means` (G, C, M, d), `variances`, `bases`.
 
-    Components that are not there have weight 0. `points` (G, C, 1) counts the data behind each mixture.
+    Components that are not there have weight 0. `points` (G, C, 1) counts the data behind each mixture. What either
+    half of the points gave by itself is kept as `half_weights` (G, C, 2, M) and so on: how far they differ tells
+    what standard errors do not, that the form is wrong.
     """
 
     Options = MixtureOptions
-    per_condition: ClassVar[tuple[str, ...]] = ("weights", "means", "variances", "bases", "points")
+    per_condition: ClassVar[tuple[str, ...]] = (*Parts._fields, "points", *_HALVES)
     suggested: ClassVar[Mapping[str, Any]] = {"bend": "auto"}
     weights: Tensor
     means: Tensor
     variances: Tensor
     bases: Tensor
     points: Tensor
+    half_weights: Tensor
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__(architecture, seeds)
         self.seeds = list(seeds)
         options, dim = architecture.options, architecture.dim
-        shape = (len(seeds), architecture.conditions, options.components + options.dense)
-        eye = torch.eye(dim, dtype=torch.float32)
-        self.register_buffer("weights", torch.zeros(shape, dtype=torch.float32))
-        self.register_buffer("means", torch.zeros(*shape, dim, dtype=torch.float32))
-        self.register_buffer("variances", torch.ones(*shape, dim, dtype=torch.float32))
-        self.register_buffer("bases", eye.expand(*shape, dim, dim).clone())
-        self.register_buffer("points", torch.zeros(*shape[:2], 1, dtype=torch.float32))
+        rows, most = (len(seeds), architecture.conditions), options.components + options.dense
+        for name, part in _empty((*rows, most), dim).items():
+            self.register_buffer(name, part)
+        for name, part in _empty((*rows, 2, most), dim).items():
+            self.register_buffer(f"half_{name}", part)
+        self.register_buffer("points", torch.zeros(*rows, 1, dtype=torch.float32))
         self.weights[..., :1] = 1
 
     @property
@@ -77,16 +80,23 @@ class Mixed(Stack):
         for g, seed in enumerate(self.seeds):
             for c in range(sizes.shape[1]):
                 some = points[g, c, : int(sizes[g, c])].double().cpu()
-                self.put(g, c, fit_mixture(some, seed, options.components, "a condition", options.dense))
+                fit = fit_mixture(some, seed, options.components, "a condition", options.dense)
+                self.put(g, c, fit)
+                for h, half in enumerate(fit_halves(some, fit, seed, options.components, options.dense)):
+                    self._hold("half_", (g, c, h), half)
 
     def put(self, g: int, c: int, fit: Fit) -> None:
-        """Hold a mixture."""
-        values, bases = torch.linalg.eigh(fit.covariances)
-        for name, part in (("weights", fit.weights), ("means", fit.means), ("variances", values), ("bases", bases)):
-            held = getattr(self, name)[g, c]
-            held[: fit.count] = part.to(held)
-        self.weights[g, c, fit.count :] = 0
+        """Hold a mixture, of which no halves are known."""
+        self._hold("", (g, c), fit)
         self.points[g, c] = fit.points
+        self.half_weights[g, c] = 0
+
+    def _hold(self, prefix: str, place: tuple[int, ...], fit: Fit) -> None:
+        values, bases = torch.linalg.eigh(fit.covariances)
+        for name, part in Parts(fit.weights, fit.means, values, bases)._asdict().items():
+            held = getattr(self, prefix + name)[place]
+            held[: fit.count] = part.to(held)
+        getattr(self, f"{prefix}weights")[place][fit.count :] = 0
 
     def parts(self, g: int, c: int) -> Parts:
         """Return one mixture, the components that are there."""
@@ -103,6 +113,13 @@ class Mixed(Stack):
             for name, part in other._asdict().items():
                 found[name][g, c, there] = part.to(found[name])
         return found
+
+    def halved(self, h: int) -> dict[str, Tensor] | None:
+        """Return all tensors, with what one half of the points gave in place of the mixtures; None if not known."""
+        found = dict(self.state_dict())
+        if not bool((self.half_weights.sum(-1) > 0).all()):
+            return None
+        return found | {name: found[f"half_{name}"][:, :, h] for name in Parts._fields}
 
     def embed(self, t: Tensor) -> At:
         """Return t, sigma, and the centres and variances of the noised components, `(..., M, d)`."""
@@ -131,9 +148,11 @@ class Mixed(Stack):
     def from_tensors(
         cls, tensors: Mapping[str, Tensor], about: Mapping[str, Any], kind: str, dim: int, schedule: Schedule
     ) -> ScoreNetwork:
-        """Return what a file holds; up to 0.5.0 there were no local Gaussians."""
+        """Return what a file holds; up to 0.5.0 there were no local Gaussians, up to 0.6.0 no halves."""
         written = dict(about["architecture"])
         known = {**about, "architecture": {**written, "options": {"dense": 0, **written["options"]}}}
+        if not any(name in tensors for name in _HALVES):
+            tensors = {**tensors, **_unknown_halves(tensors)}
         found = super().from_tensors(tensors, known, kind, dim, schedule)
         cls.check_values(tensors)
         return found
@@ -141,19 +160,42 @@ class Mixed(Stack):
     @classmethod
     def check_values(cls, tensors: Mapping[str, Tensor]) -> None:
         """Raise `ValueError` unless tensors of a file are mixtures: a right checksum does not make them so."""
-        weights, variances, bases = (tensors[name].double() for name in ("weights", "variances", "bases"))
-        if not bool((weights >= 0).all()) or not bool(((weights.sum(-1) - 1).abs() < 1e-3).all()):
-            raise ValueError("weights of a mixture that are negative or do not sum to 1")
-        if not bool((variances > 0).all()) or not bool(variances.isfinite().all()):
-            raise ValueError("a variance that is not above 0")
-        away = (bases @ bases.mT - torch.eye(bases.shape[-1], dtype=torch.float64)).abs()
-        if not bool((away < 1e-3).all()):
-            raise ValueError("axes of a mixture that are not at right angles")
-        if not bool(tensors["means"].isfinite().all()) or not bool((tensors["points"] >= 0).all()):
-            raise ValueError("a mean that is no number, or fewer than no points")
+        _check_parts(Parts(*(tensors[name].double() for name in Parts._fields)), (1.0,))
+        _check_parts(Parts(*(tensors[name].double() for name in _HALVES)), (0.0, 1.0))
+        if not bool((tensors["points"] >= 0).all()):
+            raise ValueError("fewer than no points")
 
     @classmethod
     def numbers(cls, architecture: Architecture) -> tuple[int, int]:
         """Return how many numbers the mixtures have, and activations a row of a batch."""
         count, dim = architecture.options.components + architecture.options.dense, architecture.dim
-        return architecture.conditions * count * (1 + 2 * dim + dim * dim), 4 * count * dim
+        return 3 * architecture.conditions * count * (1 + 2 * dim + dim * dim), 4 * count * dim
+
+
+def _empty(shape: tuple[int, ...], dim: int) -> dict[str, Tensor]:
+    """Mixtures without a component, M being the last of `shape`."""
+    eye = torch.eye(dim, dtype=torch.float32).expand(*shape, dim, dim).clone()
+    weights, means = (torch.zeros(*shape, *more, dtype=torch.float32) for more in ((), (dim,)))
+    return Parts(weights, means, torch.ones_like(means), eye)._asdict()
+
+
+def _unknown_halves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What stands for halves in files that have none."""
+    rows, conditions, most, dim = tensors["means"].shape
+    empty = _empty((rows, conditions, 2, most), dim)
+    return {f"half_{name}": part.to(tensors["means"]) for name, part in empty.items()}
+
+
+def _check_parts(parts: Parts, totals: Sequence[float]) -> None:
+    """Raise `ValueError` unless these are mixtures, whose weights come to one of the totals."""
+    sums = parts.weights.sum(-1)
+    whole = torch.stack([(sums - total).abs() < 1e-3 for total in totals]).any(0)
+    if not bool((parts.weights >= 0).all()) or not bool(whole.all()):
+        raise ValueError("weights of a mixture that are negative or do not sum to 1")
+    if not bool((parts.variances > 0).all()) or not bool(parts.variances.isfinite().all()):
+        raise ValueError("a variance that is not above 0")
+    away = (parts.bases @ parts.bases.mT - torch.eye(parts.bases.shape[-1], dtype=torch.float64)).abs()
+    if not bool((away < 1e-3).all()):
+        raise ValueError("axes of a mixture that are not at right angles")
+    if not bool(parts.means.isfinite().all()):
+        raise ValueError("a mean that is no number")

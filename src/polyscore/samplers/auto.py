@@ -5,7 +5,9 @@ Three questions, in this order.
 1. Is there anything to correct? Particles that only add scores gather log-weights G. Redrawing the fits by their own
    errors (`alternatives`) changes G; where Var(G) is less than four times the variance of that change, which is two
    standard errors, correction would amplify the error of the fits rather than mend that of adding scores. Then scores
-   are added, and no more.
+   are added, and no more. Errors of a fit take its form for granted. Where the form is wrong, fits to either half of
+   the data differ by more (`halves`), and by about as much as the fit is off by: Var(G) holds that error, too, so that
+   below twice its size less than half of it is worth correcting.
 2. Is it Gaussian? Then a control leaves nothing to weigh, and four particles do.
 3. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
    their outputs are off in total variation.
@@ -16,13 +18,13 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.algebra.alternatives import alternatives
+from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
 from polyscore.errors import PolyscoreWarning, ScoreError, is_count, require, shorten
 from polyscore.rng import as_seed, derive
@@ -42,6 +44,7 @@ _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total 
 _TORN = 0.3
 _FIRST = 16  # particles
 _SHOWN = 4.0  # times the variance that redrawing gives: two standard errors
+_HALVED = 2.0  # times the variance that halves of the data give
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -76,27 +79,47 @@ def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
     if q.is_tilted:
         sampler, reason = _by_pilots(q, most, seed)
         return sampler, f"{reason} Weights are needed for the bend of the coordinates, since W is not 1."
-    signal, noise = correction(q, seed)
-    if noise is not None and signal < _SHOWN * noise:
+    found = correction(q, seed)
+    if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
         return Denoise(), (
-            f"Chosen: Denoise. What there is to correct has a variance of {signal:.2g}, and {noise:.2g} of that would "
-            "come from redrawing the data: correction would amplify their error."
+            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and {found.redrawn:.2g} "
+            "of that would come from redrawing the data: correction would amplify their error."
+        )
+    if found.halved is not None and found.signal < _HALVED * found.halved:
+        return Denoise(), (
+            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
+            f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
+            "correction would amplify that."
         )
     if q.is_gaussian:
         return Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
     sampler, reason = _by_pilots(q, most, seed)
-    known = "" if noise is not None or q.is_closed_form else (
+    known = "" if found.redrawn is not None or q.is_closed_form else (
         " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
         "kind='structured' or ensemble=5 to know it."
     )  # fmt: skip
     return sampler, reason + known
 
 
-def correction(q: Composition, seed: int) -> tuple[float, float | None]:
-    """Return Var(G) along paths that add scores, and the mean of Var(G' - G) over alternatives; None without any."""
+class Correction(NamedTuple):
+    """What there is to correct along paths that add scores, and how much of it may be error.
+
+    Attributes:
+        signal: Var(G), of the log-weights that they gather.
+        redrawn: the mean of Var(G' - G) over redrawn fits; None where nothing is known of their error.
+        halved: the same over fits to either half of the data; None where there are none.
+    """
+
+    signal: float
+    redrawn: float | None
+    halved: float | None
+
+
+def correction(q: Composition, seed: int) -> Correction:
+    """Return what there is to correct, and what speaks against it."""
     plan = before(FeynmanKac(1), q, Asked(_PATHS, seed, history=False))
-    others = alternatives(q, _OTHERS, seed)
-    fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *others)]
+    redrawn, halved = alternatives(q, _OTHERS, seed), halves(q)
+    fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *redrawn, *halved)]
     total = torch.zeros(len(fields), _PATHS, dtype=torch.float64, device=plan.like.device)
     last: list[Tensor] | None = None
     for i, state in enumerate(iterate(plan, 0, _PATHS, graphs=False)):
@@ -105,8 +128,12 @@ def correction(q: Composition, seed: int) -> tuple[float, float | None]:
             now = plan.coefficients(i - 1)
             total += torch.stack([step.gain(plan, a, b, now) for a, b in zip(last, rates, strict=True)])
         last = rates
-    own = _variance(total[0])
-    return own, sum(_variance(other - total[0]) for other in total[1:]) / len(others) if others else None
+    away = [_variance(other - total[0]) for other in total[1:]]
+    return Correction(_variance(total[0]), _mean(away[: len(redrawn)]), _mean(away[len(redrawn) :]))
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _variance(values: Tensor) -> float:
