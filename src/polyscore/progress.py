@@ -41,7 +41,8 @@ def reporting(progress: Any, what: str) -> Iterator[Callable[..., None] | None]:
         what: the bar's first word.
     """
     require(progress is None or isinstance(progress, bool) or callable(progress), "progress",
-            "be a callable, True or False", repr(progress)[:100])  # fmt: skip
+            "be a callable, True or False", repr(progress)[:100],
+            "Leave it out for a bar where one can be seen.")  # fmt: skip
     if callable(progress):
         yield progress
         return

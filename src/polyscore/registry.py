@@ -28,7 +28,7 @@ class Registry(Mapping[str, T]):
         hint: what to do about a name that is not known, where none is near.
     """
 
-    def __init__(self, what: str, entries: Mapping[str, T] | None = None, hint: str = "") -> None:
+    def __init__(self, what: str, entries: Mapping[str, T] | None = None, hint: str = "Choose one of these.") -> None:
         self.what, self.hint = what, hint
         self._entries: dict[str, T] = dict(entries or {})
 
@@ -49,7 +49,7 @@ class Registry(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         if not isinstance(name, str) or name not in self._entries:
-            hint = nearest(name, self._entries) or f" {self.hint}".rstrip()
+            hint = nearest(name, self._entries) or f" {self.hint}"
             raise ArgumentError(
                 f"{self.what} must be one of {listed(self._entries, 30, str)}; got {shorten(name)}.{hint}"
             )

@@ -115,7 +115,7 @@ def setting(default: Any, domain: Domain) -> Any:
     return dataclasses.field(default=default, metadata={"domain": domain})
 
 
-_LEAVE = "Correct it, or leave it out."
+_AGAIN, _LEAVE = "Correct it.", "Correct it, or leave it out."
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Checked:
             domain = _domain(type(self), field.name) if field.init else None
             if domain is not None:
                 value = getattr(self, field.name)
-                remedy = _near(value, domain) or domain.remedy or ("" if _required(field) else _LEAVE)
+                remedy = _near(value, domain) or domain.remedy or (_AGAIN if _required(field) else _LEAVE)
                 require(domain.holds(value), field.name, domain.words, shorten(value, 100), remedy)
                 object.__setattr__(self, field.name, domain.plain(value))
 

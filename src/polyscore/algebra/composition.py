@@ -93,7 +93,7 @@ class Composition:
 
     def __pow__(self, power: float) -> Composition:
         if not is_finite(power):
-            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}.")
+            raise ArgumentError(f"a power must be a finite number; got {shorten(power)}. Write q ** 0.5.")
         return Composition(self.family, {name: value * float(power) for name, value in self.exponents.items()})
 
     def _merge(self, other: Any, sign: float) -> Composition:
@@ -160,7 +160,7 @@ class Composition:
 
     def _standard_scores(self, x: Tensor, t: Tensor) -> Tensor:
         if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+            raise CompositionError("a composition must have a factor; got exponents that all cancel. Change one.")
         with without_autocast(x.device):
             return self.family.standard_scores(x, t, self.conditions)
 
@@ -233,14 +233,14 @@ class Composition:
             if components_of(self.density(name)) is None:
                 raise CompositionError(
                     f"{subject} must be of Gaussians or mixtures of them; got condition {name!r}, a "
-                    f"{type(self.density(name)).__name__}."
+                    f"{type(self.density(name)).__name__}. Leave method=None, or use FeynmanKac."
                 )
         return []
 
     def validity(self, t: float = 0.0) -> Validity:
         """Return whether the density at noise level `t` can be normalised: yes, no, or cannot tell."""
         if not 0 <= t <= 1:
-            raise ArgumentError(f"t must lie in [0, 1]; got {t}.")
+            raise ArgumentError(f"t must lie in [0, 1]; got {t}. 0 is the data, 1 the noise.")
         if not self.exponents:
             return Validity(False, None, "it is constant: all its exponents cancel")
         if not self.is_closed_form:
@@ -259,7 +259,7 @@ class Composition:
     def _check_points(self, x: Tensor) -> None:
         """Check that x holds points of this composition, and that there is one."""
         if not self.exponents:
-            raise CompositionError("a composition must have a factor; got exponents that all cancel.")
+            raise CompositionError("a composition must have a factor; got exponents that all cancel. Change one.")
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(
@@ -272,7 +272,9 @@ class Composition:
         """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""
         time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
         if not bool(((time >= 0) & (time <= 1)).all()):
-            raise ArgumentError(f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}.")
+            raise ArgumentError(
+                f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}. 0 is the data, 1 the noise."
+            )
         if time.ndim == x.ndim and time.shape[-len(self.event) :].numel() == 1:
             time = time.reshape(time.shape[: -len(self.event)])
         return time.clamp_max(T_MAX) if self.schedule.ends_in_pure_noise else time
@@ -280,5 +282,5 @@ class Composition:
 
 def _finite(value: float) -> float:
     if not is_finite(value):
-        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}.")
+        raise ArgumentError(f"an exponent must be a finite number; got {shorten(value)}. Write 0.5, say.")
     return float(value)

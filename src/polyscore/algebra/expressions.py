@@ -61,7 +61,8 @@ def parse_exponents(text: str, conditions: Collection[str]) -> dict[str, float]:
 
 class _Parser:
     def __init__(self, text: str, conditions: Collection[str]) -> None:
-        require(isinstance(text, str), "an expression", 'be text, such as "a1 * a2 / base"', shorten(text))
+        require(isinstance(text, str), "an expression", 'be text, such as "a1 * a2 / base"', shorten(text),
+                "Write it in quotes, or multiply compositions in Python.")  # fmt: skip
         if len(text) > LENGTH:
             raise self._too_long(text)
         self.text, self.conditions = text, conditions
@@ -70,8 +71,8 @@ class _Parser:
 
     @staticmethod
     def _too_long(text: str) -> ExpressionError:
-        rule = f"an expression must be at most {LENGTH} characters long; got {len(text)}."
-        return ExpressionError(f"{rule} Multiply compositions in Python instead.", text, 0)
+        rule, remedy = f"be at most {LENGTH} characters long", "Multiply compositions in Python instead."
+        return ExpressionError(f"an expression must {rule}; got {len(text)}. {remedy}", text, 0)
 
     def _fail(self, message: str, position: int) -> ExpressionError:
         return ExpressionError(message, self.text, position)
@@ -95,7 +96,9 @@ class _Parser:
     def parse(self) -> dict[str, float]:
         exponents = self._product()
         if self._next.kind != "end":
-            raise self._fail(f"expected * or / before {shorten(self._next.text, 60)}.", self._next.position)
+            raise self._fail(
+                f"expected * or / before {shorten(self._next.text, 60)}. Write one there.", self._next.position
+            )
         return exponents
 
     @property
@@ -131,7 +134,7 @@ class _Parser:
                 slash = self._take()
                 denominator = self._number(slash)
                 if denominator == 0:
-                    raise self._fail("a power must be finite; its denominator is 0.", slash.position + 1)
+                    raise self._fail("a power must be finite; its denominator is 0. Write another.", slash.position + 1)
                 value /= denominator
             if self._take().text != ")":
                 raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
@@ -145,10 +148,12 @@ class _Parser:
         token = self._take()
         found = shorten(token.text or "the end", 60)
         if token.kind != "number":
-            raise self._fail(f"{before.text} must be followed by a number; got {found}.", token.position)
+            raise self._fail(f"{before.text} must be followed by a number; got {found}. Write a^0.5.", token.position)
         value = float(token.text)
         if not math.isfinite(value) or (abs(value) < SMALLEST and _is_not_zero(token.text)):
-            raise self._fail(f"a power must be 0 or between {SMALLEST:g} and 1e308; got {found}.", token.position)
+            raise self._fail(
+                f"a power must be 0 or between {SMALLEST:g} and 1e308; got {found}. Write another.", token.position
+            )
         return value
 
     def _atom(self) -> dict[str, float]:
@@ -156,17 +161,19 @@ class _Parser:
         if token.text == "(":
             self.depth += 1
             if self.depth > DEPTH:
-                raise self._fail(f"parentheses must nest at most {DEPTH} deep; got one more.", token.position)
+                raise self._fail(
+                    f"parentheses must nest at most {DEPTH} deep; got one more. Leave some out.", token.position
+                )
             inner = self._product()
             self.depth -= 1
             if self._take().text != ")":
                 raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
             return inner
         if token.kind not in ("name", "quoted"):
-            hint = f' A condition of that name stands in double quotes: "{cut(token.text, 60)}".'
-            known = token.text in self.conditions
+            in_quotes = f'A condition of that name stands in double quotes: "{cut(token.text, 60)}".'
+            hint = in_quotes if token.text in self.conditions else "Write one there."
             raise self._fail(
-                f"expected a condition; got {shorten(token.text or 'the end', 60)}.{hint * known}", token.position
+                f"expected a condition; got {shorten(token.text or 'the end', 60)}. {hint}", token.position
             )
         name = token.text.strip('"')
         if name not in self.conditions:
@@ -186,5 +193,5 @@ def quoted(name: str) -> str:
 
 def unknown_condition(name: object, conditions: Collection[str]) -> str:
     """Return the sentence for a condition that is not in the family, with the nearest that is."""
-    hint = nearest(name, conditions, cutoff=0.4)
+    hint = nearest(name, conditions, cutoff=0.4) or " Choose one of these."
     return f"a condition must be one of {listed(conditions)}; got {shorten(name, 60)}.{hint}"

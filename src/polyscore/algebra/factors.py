@@ -54,10 +54,15 @@ def moments(name: str, member: object) -> tuple[Tensor, Tensor] | None:
         return found
     subject, dim = f"{type(member).__name__}.moments() of condition {name!r}", math.prod(member.event)
     require(
-        isinstance(found, tuple) and len(found) == 2, subject, "be (mean, covariance), or None", type(found).__name__
+        isinstance(found, tuple) and len(found) == 2,
+        subject,
+        "be (mean, covariance), or None",
+        type(found).__name__,
+        "Return two tensors, or leave moments() out.",
     )
     mean, cov = (as_float64(part, f"{what} in {subject}") for what, part in zip(("mean", "covariance"), found))
-    require(mean.shape == (dim,), f"mean in {subject}", f"be a vector ({dim},)", tuple(mean.shape))
+    require(mean.shape == (dim,), f"mean in {subject}", f"be a vector ({dim},)", tuple(mean.shape),
+            "Return one entry a coordinate.")  # fmt: skip
     values, basis = eigen(cov, dim, f"covariance in {subject}")
     return mean, values if basis is None else cov
 

@@ -73,7 +73,7 @@ class Family(Mapping[str, "Composition"]):
         training: Mapping[str, Any] | None = None,
     ) -> None:
         if not members:
-            raise CompositionError("a family must hold at least one condition; got none.")
+            raise CompositionError("a family must hold at least one condition; got none. Add a member.")
         check_conditions(members)
         if schedule is not None and not isinstance(schedule, Schedule):
             raise ArgumentError(
@@ -266,7 +266,7 @@ class Family(Mapping[str, "Composition"]):
                 raise ModelError(f"{who}: {error}") from (error.__cause__ or error)
         if not isinstance(scores, Tensor) or tuple(scores.shape) != tuple(shape):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ModelError(f"the score of {who} must be like x, {tuple(shape)}; got {got}.")
+            raise ModelError(f"the score of {who} must be like x, {tuple(shape)}; got {got}. Mend the model.")
         return scores
 
     def _asked(self, name: str) -> str:

@@ -47,7 +47,7 @@ class Mechanism(ABC):
         known: list[str] = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
         for name in fields:
             require(name in known, f"a field of {type(self).__name__}", f"be one of {', '.join(known) or 'none'}",
-                    shorten(name))  # fmt: skip
+                    shorten(name), "Leave it out, or write another mechanism.")  # fmt: skip
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
 
@@ -86,8 +86,9 @@ class Linear(_WithNoise):
                 shorten(self.coefficients), "Write Linear({'x': 0.8}, shift=1.0).")  # fmt: skip
         check_names(self.coefficients, "a parent")
         for name, value in self.coefficients.items():
-            require(is_finite(value), f"the coefficient of {name!r}", "be a finite number", shorten(value))
-        require(is_finite(self.shift), "shift", "be a finite number", shorten(self.shift))
+            require(is_finite(value), f"the coefficient of {name!r}", "be a finite number", shorten(value),
+                    "Leave a parent without effect out.")  # fmt: skip
+        require(is_finite(self.shift), "shift", "be a finite number", shorten(self.shift), "Pass shift=0.0 for none.")
         _check_variance(self.variance, "variance")
         plain = {name: float(value) for name, value in self.coefficients.items()}
         object.__setattr__(self, "coefficients", plain)

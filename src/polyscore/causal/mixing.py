@@ -41,7 +41,8 @@ class Mixing:
 
     def __post_init__(self) -> None:
         for name in ("forward", "inverse", "log_det"):
-            require(callable(getattr(self, name)), name, "be a function", shorten(getattr(self, name)))
+            require(callable(getattr(self, name)), name, "be a function", shorten(getattr(self, name)),
+                    "Pass a callable that takes and returns points (..., d).")  # fmt: skip
 
 
 class Matrix:
@@ -50,7 +51,7 @@ class Matrix:
     def __init__(self, matrix: Any, dim: int) -> None:
         self.matrix = as_float64(matrix, "mixing")
         require(self.matrix.shape == (dim, dim), "mixing", f"be a matrix ({dim}, {dim})",
-                f"shape {tuple(self.matrix.shape)}")  # fmt: skip
+                f"shape {tuple(self.matrix.shape)}", "Pass one row and one column a variable.")  # fmt: skip
         condition = torch.linalg.cond(self.matrix).item()
         require(condition < _WORST_CONDITION, "mixing", f"be invertible, of condition below {_WORST_CONDITION:g}",
                 f"condition {condition:.3g}", "Drop rows that repeat others.")  # fmt: skip

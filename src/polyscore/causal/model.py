@@ -58,9 +58,11 @@ class Model:
         """
         b = as_float64(coefficients, "coefficients")
         require(b.ndim == 2 and b.shape[0] == b.shape[1] and len(b), "coefficients", "be a square matrix (d, d)",
-                f"shape {tuple(b.shape)}")  # fmt: skip
+                f"shape {tuple(b.shape)}",
+                "Write the effect of variable k on variable j into entry (j, k).")  # fmt: skip
         names = [f"z{k + 1}" for k in range(len(b))] if variables is None else list(variables)
-        require(len(names) == len(b), "variables", f"be {len(b)} names, one a row of coefficients", shorten(names))
+        require(len(names) == len(b), "variables", f"be {len(b)} names, one a row of coefficients", shorten(names),
+                "Name every variable once, or leave variables out.")  # fmt: skip
         check_names(names)
         shifts, variances = (_row(v, len(b), of) for v, of in ((shift, "shift"), (variance, "variance")))
         rows = [{name: w for name, w in zip(names, row, strict=True) if w} for row in b.tolist()]
@@ -169,5 +171,6 @@ def _check_mechanism(name: str, mechanism: Any, variables: Mapping[str, Any]) ->
 def _row(value: Any, dim: int, subject: str) -> list[float]:
     """One number a variable."""
     row = as_float64(value, subject)
-    require(row.shape in {(), (dim,)}, subject, f"be a number or ({dim},)", f"shape {tuple(row.shape)}")
+    require(row.shape in {(), (dim,)}, subject, f"be a number or ({dim},)", f"shape {tuple(row.shape)}",
+            "Pass one number for all, or one a variable.")  # fmt: skip
     return list(row.expand(dim).tolist())

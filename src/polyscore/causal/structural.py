@@ -48,7 +48,8 @@ class Structural:
         """Return the normalised log-density, `(..., d) -> (...)`, in the precision of x."""
         require(isinstance(x, Tensor) and x.is_floating_point() and x.ndim and x.shape[-1] == self.dim, "x",
                 f"be a tensor of floating-point numbers (..., {self.dim})",
-                tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__)  # fmt: skip
+                tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__,
+                "Convert it: torch.as_tensor(x, dtype=torch.float64).")  # fmt: skip
         if self.mixing is None:
             return torch.stack(self._terms(x)).sum(0)
         z = self.mixing.inverse(x)

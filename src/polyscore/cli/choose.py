@@ -61,7 +61,8 @@ class Asked:
         experiments = self.known()
         found = [e for name in self.names for e in _named(name, experiments)]
         found = list(experiments.values()) if self.everything else found
-        require(self.runs is None or self.runs >= 1, "--runs", "be at least 1", self.runs)
+        require(self.runs is None or self.runs >= 1, "--runs", "be at least 1", self.runs,
+                "Leave it out for the experiment's own.")  # fmt: skip
         changes: dict[str, Any] = {} if self.runs is None else {"runs": self.runs}
         if self.particles is not None:
             changes["particles"] = counts(self.particles)
@@ -112,7 +113,7 @@ def counts(text: str) -> tuple[int, ...]:
             f"--particles must be whole numbers such as 1,4,16; got {shorten(text)}. Separate them by commas."
         )
     found = tuple(sorted({int(part) for part in parts}))
-    require(found[0] >= 1, "--particles", "be at least 1", text)
+    require(found[0] >= 1, "--particles", "be at least 1", text, "Write it as 1,4,16.")
     return found
 
 
@@ -124,7 +125,8 @@ def _named(name: str, experiments: dict[str, Experiment]) -> list[Experiment]:
     if not found:
         names = dict.fromkeys([*experiments, *(e.family for e in experiments.values())])
         raise ArgumentError(
-            f"an experiment must be one of {', '.join(experiments)}; got {shorten(name)}.{nearest(name, names)}"
+            f"an experiment must be one of {', '.join(experiments)}; got {shorten(name)}."
+            f"{nearest(name, names) or ' Choose one of these.'}"
         )
     return found
 

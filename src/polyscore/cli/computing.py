@@ -43,10 +43,13 @@ class Computing:
         from polyscore.errors import require
 
         positive = self.seconds is None or 0 < self.seconds < float("inf")
-        require(positive, "--seconds", "be positive and finite", self.seconds)
-        require(self.networks is None or self.networks >= 1, "--networks", "be at least 1", self.networks)
-        require(self.gpus is None or self.gpus < float("inf"), "--gpus", "be a finite number", self.gpus)
-        require(self.workers is None or self.workers >= 1, "--workers", "be at least 1", self.workers)
+        require(positive, "--seconds", "be positive and finite", self.seconds, "Leave it out for no limit.")
+        require(self.networks is None or self.networks >= 1, "--networks", "be at least 1", self.networks,
+                "Leave it out for the default.")  # fmt: skip
+        require(self.gpus is None or self.gpus < float("inf"), "--gpus", "be a finite number", self.gpus,
+                "Write 0 for none, or 0.5 for two workers a GPU.")  # fmt: skip
+        require(self.workers is None or self.workers >= 1, "--workers", "be at least 1", self.workers,
+                "Leave it out for the default.")  # fmt: skip
         require(self.workers is None or self.engine != "local" or self.workers <= 256, "--workers",
                 "be at most 256 on one machine", self.workers, "Use --engine ray or submitit for more.")  # fmt: skip
 
@@ -89,7 +92,8 @@ def compute(asked: Asked, how: Computing, imports: tuple[Module, ...], as_json: 
         from polyscore.experiments.store import Store
 
         both = "both" if asked.names else "neither"
-        require(bool(asked.names) != asked.everything, "what to run", "be NAMEs or --all", both)
+        require(bool(asked.names) != asked.everything, "what to run", "be NAMEs or --all", both,
+                "Write either; `polyscore list` shows the names.")  # fmt: skip
         chosen = asked.chosen()
         how.check()
         engine, device = how.make(asked.quick)

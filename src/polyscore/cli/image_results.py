@@ -74,7 +74,7 @@ def stage(
         from polyscore.paper.images import specs
 
         show.require_device(device)
-        require(minutes is None or minutes > 0, "--minutes", "be positive", minutes)
+        require(minutes is None or minutes > 0, "--minutes", "be positive", minutes, "Leave it out for no limit.")
         blocks = specs.narrowed(
             specs.stage(name, spec), settings=settings or None, models=kind and [kind], swarms=swarms,
             precision=precision, lessons=None if lessons is None else {"images": lessons},

@@ -23,7 +23,8 @@ def read_csv(path: Path, condition_column: str, columns: Sequence[str] | None) -
     with path.open(newline="", encoding="utf-8-sig") as file:
         head = file.read(1 << 16)
         require("\0" not in head, path.name, "be text", "binary data", "Export it as csv.")
-        require(head.strip(), path.name, "hold a table", "an empty file")
+        require(head.strip(), path.name, "hold a table", "an empty file",
+                "Export it again, with the columns' names in the first line.")  # fmt: skip
         file.seek(0)
         separator = _separator(head)
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)

@@ -24,7 +24,8 @@ def split_frame(
     frame: Any, condition_column: str, columns: Sequence[str] | None = None, source: str = "the frame"
 ) -> Table:
     """Return the points of a pandas DataFrame."""
-    require(is_frame(frame), "data with a condition_column", "be a DataFrame or a file", type(frame).__name__)
+    require(is_frame(frame), "data with a condition_column", "be a DataFrame or a file", type(frame).__name__,
+            "Pass a pandas or polars DataFrame, or the path of a csv or parquet file.")  # fmt: skip
     names = [str(name) for name in frame.columns]
     condition, wanted = choose(names, condition_column, columns, source)
     labels = labels_of(frame.iloc[:, condition].tolist(), source, names[condition], _row)

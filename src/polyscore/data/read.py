@@ -51,7 +51,8 @@ def warn_of_few(table: Table) -> None:
 
 def table_of(data: Any, condition_column: str, columns: Sequence[str] | None) -> Table:
     """Return the table of a path or a DataFrame; warns of conditions with few rows."""
-    require(isinstance(condition_column, str), "condition_column", "be a column's name", repr(condition_column)[:100])
+    require(isinstance(condition_column, str), "condition_column", "be a column's name", repr(condition_column)[:100],
+            'Write fit(frame, condition_column="condition").')  # fmt: skip
     from_file = isinstance(data, (str, Path))
     table = read_table(data, condition_column, columns) if from_file else split_frame(data, condition_column, columns)
     warn_of_few(table)

@@ -77,16 +77,18 @@ class Column:
 
 def choose(names: list[str], condition: str, columns: Sequence[str] | None, source: str) -> tuple[int, list[int]]:
     """Return where the condition and the candidates for variables are."""
-    require(columns is None or not isinstance(columns, str), "columns", "be a list of names", repr(columns))
+    require(columns is None or not isinstance(columns, str), "columns", "be a list of names", repr(columns),
+            'Write columns=["a", "b"].')  # fmt: skip
     used = [condition, *(columns if columns is not None else names)]
     counts = Counter(names)
     for name in dict.fromkeys(map(str, used)):
         _check_name(name, names, counts[name], source)
     if columns is None:
         return names.index(condition), [k for k, name in enumerate(names) if name != condition]
-    require(columns, "columns", "name at least one", "none")
-    require(len(set(columns)) == len(columns), "columns", "be different", list(columns))
-    require(condition not in columns, "columns", "not hold the condition column", repr(condition))
+    require(columns, "columns", "name at least one", "none", "Leave columns out for all that hold numbers.")
+    require(len(set(columns)) == len(columns), "columns", "be different", list(columns), "Name each once.")
+    require(condition not in columns, "columns", "not hold the condition column", repr(condition),
+            "Leave it out of columns.")  # fmt: skip
     return names.index(condition), [names.index(name) for name in columns]
 
 
@@ -111,12 +113,15 @@ def _check_name(name: str, names: list[str], count: int, source: str) -> None:
 
 def labels_of(values: list[Any], source: str, column: str, where: Where) -> list[str]:
     """Return the condition of every row, as text."""
-    require(values, source, "hold rows below the columns' names", "none")
+    require(values, source, "hold rows below the columns' names", "none", "Export it again with its rows.")
     whole = all(isinstance(v, float) and v.is_integer() for v in values)  # a column of 0.0, 1.0 was one of 0, 1
     labels = [str(int(v)) if whole else str(v) for v in values]
     for k, (value, label) in enumerate(zip(values, labels, strict=True)):
         if label.strip().lower() in {"", "nan", "<na>", "none", "nat"} or value is None:
-            raise TableError(f"{source} must name a condition in every row; got none in {where(k)}, column {column!r}.")
+            raise TableError(
+                f"{source} must name a condition in every row; got none in {where(k)}, column {column!r}. Fill it in, "
+                "or drop the row."
+            )
     names = set(labels)
     if len(names) > min(_MOST_CONDITIONS, max(2, len(labels) // 2)):
         raise TableError(

@@ -94,7 +94,7 @@ class Components:
         require(isinstance(x, Tensor) and x.is_floating_point(), "x", "be a tensor of floating-point numbers",
                 x.dtype if isinstance(x, Tensor) else type(x).__name__, "Convert it: x.float().")  # fmt: skip
         require(x.ndim and x.shape[-1] == self.dim, "x", f"hold points of {self.dim} coordinates",
-                f"shape {tuple(x.shape)}")  # fmt: skip
+                f"shape {tuple(x.shape)}", "Pass points (..., d) of the distribution's own dimension.")  # fmt: skip
         bases = None if self.bases is None else self.bases.to(x)
         return Components(self.means.to(x), self.variances.to(x), bases, self.weights)
 

@@ -28,13 +28,16 @@ class Gaussian(Density):
         cov = as_float64(cov, "cov")
         centre = None if mean is None else as_float64(mean, "mean")
         require(centre is None or centre.ndim == 1, "mean", "be a vector (d,)", mean, "Write mean=[m1, m2, ...].")
-        require(dim is None or is_count(dim), "dim", "be a whole number of at least 1", shorten(dim))
-        require(cov.ndim <= 2, "cov", "be a scalar, (d,) or (d, d)", f"shape {tuple(cov.shape)}")
+        require(dim is None or is_count(dim), "dim", "be a whole number of at least 1", shorten(dim),
+                "Leave dim out where mean or cov tells it.")  # fmt: skip
+        require(cov.ndim <= 2, "cov", "be a scalar, (d,) or (d, d)", f"shape {tuple(cov.shape)}",
+                "Write cov=[10, 1] for a diagonal.")  # fmt: skip
         sizes = (None if centre is None else len(centre), len(cov) if cov.ndim else None, dim)
         stated = {int(size) for size in sizes if size is not None}
-        require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(stated))
+        require(len(stated) <= 1, "mean, cov and dim", "agree on the dimension", sorted(stated),
+                "Leave dim out, or give mean and cov one length.")  # fmt: skip
         self.dim = stated.pop() if stated else 2
-        require(self.dim >= 1, "dim", "be at least 1", self.dim)
+        require(self.dim >= 1, "dim", "be at least 1", self.dim, "Pass a mean or a cov with an entry.")
         require_memory(32 * self.dim, f"a Gaussian in {shorten(self.dim)} dimensions", "Lower dim.")
         self.mean = torch.zeros(self.dim, dtype=torch.float64) if centre is None else centre
         values, basis = eigen(cov, self.dim)

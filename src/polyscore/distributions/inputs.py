@@ -20,8 +20,11 @@ def as_float64(value: Any, subject: str) -> Tensor:
     try:
         tensor = _real(value)
     except (TypeError, ValueError, RuntimeError, OverflowError, RecursionError) as error:
-        raise ArgumentError(f"{subject} must be a number or a regular array; got {shorten(value)}.") from error
-    require(tensor.isfinite().all(), subject, "be finite", tensor.tolist() if tensor.numel() < 100 else tensor)
+        raise ArgumentError(
+            f"{subject} must be a number or a regular array; got {shorten(value)}. Convert it with numpy."
+        ) from error
+    require(tensor.isfinite().all(), subject, "be finite", tensor.tolist() if tensor.numel() < 100 else tensor,
+            "Drop or replace what is not.")  # fmt: skip
     return tensor
 
 
@@ -59,7 +62,8 @@ def _loses_meaning(entry: Any) -> bool:
 
 def check_draw(n: Any, dim: int, dtype: Any) -> None:
     """Check a request for `n` draws before anything is drawn."""
-    require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n)
+    require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n,
+            "Pass n=1 or more.")  # fmt: skip
     require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "be a floating-point type of torch",
             shorten(dtype), "Use torch.float32 or torch.float64.")  # fmt: skip
     require_memory(16 * n * dim, f"{shorten(n)} draws in {dim} dimensions", "Draw fewer, or a part at a time.")
@@ -71,9 +75,11 @@ def eigen(cov: Any, dim: int, subject: str = "cov") -> tuple[Tensor, Tensor | No
     if cov.ndim == 2 and cov.shape == (dim, dim) and torch.equal(cov, cov.diagonal().diag()):
         cov = cov.diagonal()
     if cov.ndim <= 1:
-        require(cov.ndim == 0 or len(cov) == dim, subject, f"have {dim} entries", len(cov) if cov.ndim else 1)
+        require(cov.ndim == 0 or len(cov) == dim, subject, f"have {dim} entries", len(cov) if cov.ndim else 1,
+                "Pass one variance a coordinate, or one number for all.")  # fmt: skip
         return _positive(cov.expand(dim).clone(), subject, cov), None
-    require(cov.shape == (dim, dim), subject, f"be a scalar, ({dim},) or ({dim}, {dim})", tuple(cov.shape))
+    require(cov.shape == (dim, dim), subject, f"be a scalar, ({dim},) or ({dim}, {dim})", tuple(cov.shape),
+            "Write [10, 1] for a diagonal.")  # fmt: skip
     gap = (cov - cov.T).abs().max().item()
     require(gap <= 1e-8 * cov.abs().max(), subject, "be symmetric", f"|cov - cov^T| up to {gap:.3g}",
             "Symmetrise it: (cov + cov.T) / 2.")  # fmt: skip

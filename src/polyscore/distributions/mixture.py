@@ -27,12 +27,14 @@ class Mixture(Density):
 
     def __init__(self, means: Any, cov: Any = 0.36, weights: Any = None) -> None:
         means = as_float64(means, "means")
-        require(means.ndim == 2 and means.numel(), "means", "be a matrix (M, d)", f"shape {tuple(means.shape)}")
+        require(means.ndim == 2 and means.numel(), "means", "be a matrix (M, d)", f"shape {tuple(means.shape)}",
+                "Write means=[[0, 0], [3, 0]], one row a component.")  # fmt: skip
         count, self.dim = means.shape
         weights = torch.full((count,), 1 / count) if weights is None else as_float64(weights, "weights")
-        require(weights.shape == (count,), "weights", f"hold one entry per component, ({count},)", tuple(weights.shape))
+        require(weights.shape == (count,), "weights", f"hold one entry per component, ({count},)", tuple(weights.shape),
+                "Leave weights out for equal ones.")  # fmt: skip
         require((weights >= 0).all() and weights.sum() > 0, "weights", "be at least 0, not all 0",
-                weights.tolist() if count < 100 else weights)  # fmt: skip
+                weights.tolist() if count < 100 else weights, "Leave weights out for equal ones.")  # fmt: skip
         weights = weights.double() / weights.double().sum()
         self.components = Components.build(means, _covariances(cov, count, self.dim), weights)
 
@@ -81,5 +83,6 @@ def _covariances(cov: Any, count: int, dim: int) -> list[Any]:
         shape = (len(cov), -1)
     if shape in {(), (dim,), (dim, dim)}:
         return [cov] * count
-    require(shape[0] == count, "cov", f"be one shared covariance or {count}, one a component", f"shape {shape}")
+    require(shape[0] == count, "cov", f"be one shared covariance or {count}, one a component", f"shape {shape}",
+            "Pass a number, a matrix, or a list of them, one a row of means.")  # fmt: skip
     return list(cov)

@@ -50,7 +50,8 @@ def _check_reference(experiment: Experiment) -> None:
     family = family_of(experiment.source)
     if experiment.points is not None:
         found, event = experiment.points.shape[1:], tuple(family.event)
-        require(found == event, f"the reference of {experiment.name}", f"have points of shape {event}", found)
+        require(found == event, f"the reference of {experiment.name}", f"have points of shape {event}", found,
+                "Make the reference of points of the same family.")  # fmt: skip
     elif is_compared(experiment) and not composed(family, experiment.exponents()).is_closed_form:
         try:
             target_of(experiment.source, experiment.exponents())

@@ -61,7 +61,9 @@ class Module:
 
     def _imported(self) -> Any:
         if len(self.name) > _LONGEST or not _MODULE.fullmatch(self.name):
-            raise CodeError(f"a module must be named like my_module or package.module; got {shorten(self.name)}.")
+            raise CodeError(
+                f"a module must be named like my_module or package.module; got {shorten(self.name)}. Rename its file."
+            )
         if self.folder and self.folder not in sys.path:
             sys.path.append(self.folder)  # last: a file beside a spec must not take the place of a library
         try:

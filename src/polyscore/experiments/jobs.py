@@ -185,4 +185,7 @@ def _passing_over(folder: Path) -> Iterator[None]:
     except HeldError:
         raise
     except StoreError as error:
-        warn(f"a worker's folder must be a whole store; {folder} is not, and stays as it is: {error}")
+        warn(
+            f"a worker's folder must be a whole store; {folder} is not ({error}), and stays as it is. Delete it to "
+            "compute its cells again."
+        )

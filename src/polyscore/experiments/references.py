@@ -99,7 +99,8 @@ def read_points(path: Path) -> Points:
             f"({shorten(str(error), 100)}). Write one with `run.save`."
         ) from error
     good = points.ndim >= 2 and len(points) >= 2 and bool(np.isfinite(points).all())
-    require(good, "a reference", "hold two finite points or more", f"shape {points.shape} in {path.name}")
+    require(good, "a reference", "hold two finite points or more", f"shape {points.shape} in {path.name}",
+            "Write another, or delete the file to draw it again.")  # fmt: skip
     return Points(points.tobytes(), points.shape, hashlib.sha256(points.tobytes()).hexdigest()[:16])
 
 

@@ -81,7 +81,8 @@ class Called:
             raise ArgumentError(
                 f"{self.function.text} must return a Family; it raised {why}. It is called without arguments."
             ) from error
-        require(isinstance(found, Family), self.function.text, "return a Family", type(found).__name__)
+        require(isinstance(found, Family), self.function.text, "return a Family", type(found).__name__,
+                "Let it return ps.Family({...}).")  # fmt: skip
         return found
 
 
@@ -133,7 +134,8 @@ def beside(folder: Path, name: str, what: str) -> Path:
 
 def find_source(text: Any, folder: Path) -> Source:
     """Return the source that a spec or command line names: `module:function`, a model, or else a family file."""
-    require(isinstance(text, str) and text, "a family", "be a file's name or module:function", shorten(text, 80))
+    require(isinstance(text, str) and text, "a family", "be a file's name or module:function", shorten(text, 80),
+            "Write family.yaml, or my_module:make_family.")  # fmt: skip
     if is_function(text):
         return Called(Function.find(text, str(folder.resolve())))
     path = beside(folder, text, "a family's file")

@@ -210,10 +210,11 @@ def _check_table(experiment: Experiment, entry: Mapping[str, Any]) -> None:
 
 def _samplers(given: Mapping[str, Any], entry: Mapping[str, Any], shelf: _Shelf) -> dict[str, Any]:
     names = given.get("samplers", ())
-    require(isinstance(names, (list, tuple)), "samplers", "be a list of names", shorten(names, 80))
+    require(isinstance(names, (list, tuple)), "samplers", "be a list of names", shorten(names, 80),
+            "Write samplers: [naive, corrected].")  # fmt: skip
     for name in names:
         if not isinstance(name, str) or name not in shelf.samplers:
             raise SpecError(unknown("a sampler", name, shelf.samplers))
-    require(len(set(names)) == len(names), "samplers", "hold different names", shorten(names, 80))
+    require(len(set(names)) == len(names), "samplers", "hold different names", shorten(names, 80), "Name each once.")
     require(names or "samplers" not in entry, "samplers", "hold at least one name", "none", "Leave it out.")
     return {name: shelf.samplers[name] for name in names}

@@ -71,6 +71,7 @@ def _parts(source: str, local: bool) -> tuple[Any, Any] | None:
         return None
     except ValueError as error:
         raise ArgumentError(
-            f"weights must be a model's that transformers knows; {source!r} are not ({error})."
+            f"weights must be a model's that transformers knows; {source!r} are not ({error}). Save them "
+            "with save_pretrained."
         ) from error
     return network, processor

@@ -36,7 +36,7 @@ def frechet(a: Any, b: Any, *, extrapolated: bool = False, splits: int = 4, seed
         splits: into random halves, over which F(n / 2) is averaged.
         seed: of those splits.
     """
-    require(is_count(splits), "splits", "be a whole number of at least 1", splits)
+    require(is_count(splits), "splits", "be a whole number of at least 1", splits, "Leave it out for the default.")
     a, b = _pair(a, b, least=4 if extrapolated else 2)
     whole = _frechet(a, b)
     if not extrapolated:
@@ -95,8 +95,12 @@ def _rows(name: str, value: Any, least: int) -> Tensor:
     try:
         rows = (value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))).double()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{name} must be an array of numbers; got {type(value).__name__}.") from error
+        raise ArgumentError(
+            f"{name} must be an array of numbers; got {type(value).__name__}. Convert it with numpy."
+        ) from error
     good = rows.ndim == 2 and len(rows) >= least and rows.shape[1] >= 1
-    require(good, name, f"hold features in rows, (n, d), at least {least}", f"shape {tuple(rows.shape)}")
-    require(rows.isfinite().all(), name, "be finite", f"{int((~rows.isfinite()).sum())} entries that are not")
+    require(good, name, f"hold features in rows, (n, d), at least {least}", f"shape {tuple(rows.shape)}",
+            "Pass features of more images, one a row.")  # fmt: skip
+    require(rows.isfinite().all(), name, "be finite", f"{int((~rows.isfinite()).sum())} entries that are not",
+            "Drop images without features.")  # fmt: skip
     return rows

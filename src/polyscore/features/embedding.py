@@ -36,7 +36,10 @@ def choose(name: str, weights: str | None = None) -> tuple[str, str | None]:
         return name, weights
     if dinov2.is_here(weights):
         return dinov2.NAME, weights
-    warn(f"the weights of {dinov2.NAME} should be here for the embedding auto; they are not: {DEFAULT} is used.")
+    warn(
+        f"the weights of {dinov2.NAME} should be here for the embedding auto; they are not, and {DEFAULT} is used. "
+        "Name an embedding to be sure of it."
+    )
     return DEFAULT, None
 
 
@@ -61,8 +64,9 @@ def embed(
     """
     images = np.asarray(images)
     good = images.dtype == np.uint8 and images.ndim == 4 and images.shape[-1] == 3 and images.size
-    require(good, "images", "be bytes of shape (N, H, W, 3)", f"{images.dtype} of shape {images.shape}")
-    require(is_count(batch), "batch", "be a whole number of at least 1", batch)
+    require(good, "images", "be bytes of shape (N, H, W, 3)", f"{images.dtype} of shape {images.shape}",
+            "Convert them: (255 * images).astype(np.uint8), channels last.")  # fmt: skip
+    require(is_count(batch), "batch", "be a whole number of at least 1", batch, "Leave it out for the default.")
     where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     network = _loaded(name, str(where), weights, EMBEDDINGS[name])
     rows: list[NDArray[np.float32]] = []

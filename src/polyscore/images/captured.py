@@ -43,7 +43,10 @@ class Captured:
             with torch.cuda.graph(graph):
                 self._loss = self._work(self._batch)
         except RuntimeError as error:
-            warn(f"a training step should be captured; it was not ({str(error)[:200]}), and goes on without.")
+            warn(
+                f"a training step should be captured; it was not ({str(error)[:200]}), and goes on without. Pass "
+                "graph=False to leave it at that."
+            )
             self._refused = True
             return
         self._graph = graph

@@ -117,7 +117,8 @@ class Classifier:
     def _decided(self, logits: Tensor, among: Sequence[str] | None) -> Labels:
         chosen = list(self.classes if among is None else among)
         unknown = [name for name in chosen if name not in self.classes]
-        require(not unknown and chosen, "classes", f"be among {listed(self.classes, 30, str)}", shorten(chosen))
+        require(not unknown and chosen, "classes", f"be among {listed(self.classes, 30, str)}", shorten(chosen),
+                "Name classes that it was trained on.")  # fmt: skip
         columns = [self.classes.index(name) for name in chosen]
         best = logits[:, columns].argmax(1)
         return torch.where(log_odds(logits) > self.threshold, len(chosen), best).numpy()
@@ -199,9 +200,11 @@ def train_classifier(
 
 def _checked(images: Images, labels: Labels, classes: Sequence[str], held_out: tuple[Images, Labels]) -> int:
     """The resolution, once everything has been seen to fit."""
-    require(len(classes) >= 2 and len(set(classes)) == len(classes), "classes", "be at least two names", list(classes))
+    require(len(classes) >= 2 and len(set(classes)) == len(classes), "classes", "be at least two names", list(classes),
+            "Train on a dataset of several classes.")  # fmt: skip
     resolution = int(np.shape(images)[1]) if np.ndim(images) == 4 else 0
-    require(is_count(resolution) and resolution >= 8, "images", "have at least 8 x 8 pixels", np.shape(images))
+    require(is_count(resolution) and resolution >= 8, "images", "have at least 8 x 8 pixels", np.shape(images),
+            "Use larger pictures.")  # fmt: skip
     for x, y in ((images, labels), held_out):
         _require_images(x, resolution)
         seen = np.bincount(y, minlength=len(classes)) if len(y) and y.min() >= 0 else np.zeros(len(classes))

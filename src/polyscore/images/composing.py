@@ -67,7 +67,7 @@ def compose(
         n: swarms, of each of which one image is kept.
         sampler: made of (particles, steps).
     """
-    require(is_count(n), "n", "be a whole number of at least 1", shorten(n))
+    require(is_count(n), "n", "be a whole number of at least 1", shorten(n), "Pass n=1 or more.")
     q = Composition(family, dict(exponents))
     require(len(q.event) == 3 and q.event[0] == 3, "images", "have shape (3, H, W)", q.event, "Compose an image model.")
     runs = [_run(q, sampler(particles, steps), *part, seed, device, progress) for part in _parts(n, particles, q.event)]

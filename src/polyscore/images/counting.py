@@ -41,7 +41,8 @@ Floats = NDArray[np.float64]
 
 def wilson(count: float, total: int, level: float = LEVEL) -> tuple[float, float]:
     """Return Wilson's interval of a share: the p that a normal test at this level does not reject."""
-    require(total >= 1 and 0 <= count <= total, "a count", "be from 0 to the total", f"{count} of {total}")
+    require(total >= 1 and 0 <= count <= total, "a count", "be from 0 to the total", f"{count} of {total}",
+            "Count again.")  # fmt: skip
     z2 = NormalDist().inv_cdf(0.5 + level / 2) ** 2
     middle = (count + z2 / 2) / (total + z2)
     half = math.sqrt(z2 * (count * (total - count) / total + z2 / 4)) / (total + z2)
@@ -56,7 +57,8 @@ def rates(confusion: NDArray[np.int64]) -> Floats:
     """
     counts = np.asarray(confusion, dtype=np.float64)
     require(counts.ndim == 2 and counts.shape[1] == counts.shape[0] + 1 and (counts >= 0).all(), "confusion",
-            "count verdicts (classes, classes + 1)", shorten(counts.shape))  # fmt: skip
+            "count verdicts (classes, classes + 1)", shorten(counts.shape),
+            "Pass one row a class, with a last column for none.")  # fmt: skip
     require((counts.sum(1) > 0).all(), "confusion", "have seen every class", shorten(counts.sum(1).tolist()),
             "Hold out rooms of each class.")  # fmt: skip
     smooth = counts + PERKS / counts.shape[1]
@@ -114,9 +116,11 @@ class Tally:
 
     def __post_init__(self) -> None:
         require(len(self.counts) == len(self.classes) + 1 and sum(self.counts) >= 1, "counts",
-                "have one entry a class and one for none", shorten(self.counts))  # fmt: skip
+                "have one entry a class and one for none", shorten(self.counts),
+                "Pass the classifier's own counts.")  # fmt: skip
         missing = [name for name in self.classes if name not in self.masses]
-        require(not missing, "masses", "name every class", shorten(missing))
+        require(not missing, "masses", "name every class", shorten(missing),
+                "Add them, with mass 0 where there is none.")  # fmt: skip
 
     @property
     def total(self) -> int:

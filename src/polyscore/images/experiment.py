@@ -74,8 +74,10 @@ class ImageExperiment(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         unknown = [name for name in self.exponents if name not in self.mixtures.conditions]
-        require(not unknown, "exponents", "name conditions of the mixtures", shorten(unknown))
-        require(is_name(self.kind), "models and variant", "be a short name together", self.kind)
+        require(not unknown, "exponents", "name conditions of the mixtures", shorten(unknown),
+                "Name conditions that the mixtures define.")  # fmt: skip
+        require(is_name(self.kind), "models and variant", "be a short name together", self.kind,
+                "Use letters, digits and dashes, few of them.")  # fmt: skip
         for target in self.targets:
             self.masses(target)
 

@@ -69,7 +69,8 @@ def _parts(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     size = _HEADER
     for name, value in weights.items():
         more = value.numel() * value.element_size()
-        require(more + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes", f"{name} of {more}")
+        require(more + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes", f"{name} of {more}",
+                "Train a narrower network.")  # fmt: skip
         if part and size + more > LARGEST:
             yield part
             part, size = {}, _HEADER
@@ -155,7 +156,8 @@ def shards(told: dict[str, Any]) -> list[str]:
     """Return the names of all shards of a model."""
     files = [file for one in told["networks"].values() for file in one["shards"]]
     for file in files:
-        require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80])
+        require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80],
+                "Export the training again.")  # fmt: skip
     return files
 
 

@@ -47,7 +47,8 @@ class Mixtures:
         """Return the masses of a condition, one a class, which sum to 1."""
         found, subject = _listed(masses), f"condition {name!r}"
         each = f"have {len(self.classes)} masses, one for each of {', '.join(self.classes)}"
-        require(found is not None and len(found) == len(self.classes), subject, each, shorten(masses, 100))
+        require(found is not None and len(found) == len(self.classes), subject, each, shorten(masses, 100),
+                "Write one number for each class.")  # fmt: skip
         require(found is not None and all(is_finite(m) and m >= 0 for m in found), subject,
                 "have finite masses of at least 0", shorten(masses, 100), "Correct that mass.")  # fmt: skip
         vector = tuple(float(m) for m in found or ())
@@ -83,12 +84,13 @@ class Mixtures:
     def _known(self, name: str) -> tuple[float, ...]:
         if name not in self.conditions:
             known = listed(self.conditions, 30, str)
-            near = nearest(name, self.conditions)
+            near = nearest(name, self.conditions) or " Choose one of these."
             raise ArgumentError(f"a condition must be one of {known}; got {shorten(name)}.{near}")
         return self.conditions[name]
 
     def _exponent(self, name: str, w: float) -> float:
-        require(is_finite(w), f"the exponent of {name!r}", "be a finite number", shorten(w))
+        require(is_finite(w), f"the exponent of {name!r}", "be a finite number", shorten(w),
+                "Leave the condition out where it has none.")  # fmt: skip
         return float(w)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +105,8 @@ class Mixtures:
                 "Write {classes: [...], conditions: {base: [...]}}.")  # fmt: skip
         classes = _names(mapping.get("classes", CLASSES))
         given = mapping["conditions"]
-        require(isinstance(given, Mapping), "conditions", "map names to masses", shorten(given, 80))
+        require(isinstance(given, Mapping), "conditions", "map names to masses", shorten(given, 80),
+                "Write {condition: {class: mass}}.")  # fmt: skip
         return cls(classes, {name: _in_order(name, masses, classes) for name, masses in given.items()})
 
 
@@ -128,5 +131,5 @@ def _in_order(name: object, masses: Any, classes: tuple[str, ...]) -> Any:
         return masses
     unknown = [one for one in masses if one not in classes]
     require(not unknown, f"a class of condition {name!r}", f"be one of {', '.join(classes)}", listed(unknown),
-            nearest((unknown or [""])[0], classes).strip())  # fmt: skip
+            nearest((unknown or [""])[0], classes).strip() or "Choose among these.")  # fmt: skip
     return [masses.get(one, 0.0) for one in classes]

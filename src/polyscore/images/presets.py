@@ -39,5 +39,5 @@ def recipe_of(which: str | Recipe, **fields: Any) -> Recipe:
     recipe = which if isinstance(which, Recipe) else PRESETS[which]
     for name in fields:
         require(name in Recipe.names(), "an option of train", f"be one of {', '.join(Recipe.names())}", shorten(name),
-                nearest(name, Recipe.names()).strip())  # fmt: skip
+                nearest(name, Recipe.names()).strip() or "Leave it out.")  # fmt: skip
     return dataclasses.replace(recipe, **fields)

@@ -47,7 +47,7 @@ class Program:
 
 def form_for(wanted: str, device: torch.device) -> str:
     """Return the form of a program on a device: kernels where a GPU and Triton are, unless told otherwise."""
-    require(wanted in FORMS, "form", f"be one of {', '.join(FORMS)}", repr(wanted)[:60])
+    require(wanted in FORMS, "form", f"be one of {', '.join(FORMS)}", repr(wanted)[:60], "Leave form at auto.")
     if wanted != "auto":
         return wanted
     return "kernels" if device.type == "cuda" and has_triton() else "plain"

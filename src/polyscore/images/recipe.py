@@ -47,13 +47,16 @@ class UNet(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         levels = len(self.channels)
-        require(levels >= 1, "channels", "have at least one level", self.channels)
+        require(levels >= 1, "channels", "have at least one level", self.channels, "Write channels=(64, 128).")
         require(all(c % self.groups == 0 and c % self.head == 0 for c in self.channels), "channels",
-                f"be multiples of groups ({self.groups}) and of head ({self.head})", self.channels)  # fmt: skip
+                f"be multiples of groups ({self.groups}) and of head ({self.head})", self.channels,
+                "Choose channels that both divide, or smaller groups and head.")  # fmt: skip
         require(self.resolution % 2 ** (levels - 1) == 0, "resolution",
-                f"be divisible by {2 ** (levels - 1)}, for {levels} levels", self.resolution)  # fmt: skip
+                f"be divisible by {2 ** (levels - 1)}, for {levels} levels", self.resolution,
+                "Use fewer levels, or another resolution.")  # fmt: skip
         require(all(level < levels for level in self.attends), "attends",
-                f"name levels from 0 to {levels - 1}", self.attends)  # fmt: skip
+                f"name levels from 0 to {levels - 1}", self.attends,
+                "Name levels of channels, the first is 0.")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,11 @@ def train(
 
 def _pace(save_every: int | None, save_seconds: float, minutes: float | None, began: float) -> Pace:
     require(save_every is None or is_count(save_every), "save_every", "be a whole number of at least 1, or None",
-            repr(save_every)[:100])  # fmt: skip
-    require(is_number(save_seconds) and save_seconds > 0, "save_seconds", "be positive", repr(save_seconds)[:100])
+            repr(save_every)[:100], "Leave it out to save by seconds.")  # fmt: skip
+    require(is_number(save_seconds) and save_seconds > 0, "save_seconds", "be positive", repr(save_seconds)[:100],
+            "Leave it out for a minute.")  # fmt: skip
     require(minutes is None or (is_number(minutes) and minutes >= 0), "minutes", "be at least 0, or None",
-            repr(minutes)[:100])  # fmt: skip
+            repr(minutes)[:100], "Leave it out for no limit.")  # fmt: skip
     return Pace(save_every, save_seconds, None if minutes is None else began + 60 * minutes)
 
 

@@ -22,12 +22,14 @@ def pair(x: Any, y: Any, least: int) -> tuple[Tensor, Tensor]:
     squares would vanish; what is so large that they would overflow has run away, and is refused.
     """
     x, y = _rows("x", x, least), _rows("y", y, least)
-    require(x.shape[1] == y.shape[1], "x and y", "have the same dimension", (x.shape[1], y.shape[1]))
+    require(x.shape[1] == y.shape[1], "x and y", "have the same dimension", (x.shape[1], y.shape[1]),
+            "Compare points of the same variables.")  # fmt: skip
     dtype = torch.promote_types(_float(x.dtype), _float(y.dtype))
     require_memory(sum(points.numel() for points in (x, y)) * (dtype.itemsize + 1), "x and y", "Take subsets.")
     x, y = x.to(dtype), y.to(x.device, dtype)
     for name, points in (("x", x), ("y", y)):
-        require(points.isfinite().all(), name, "be finite", f"{int((~points.isfinite()).sum())} non-finite entries")
+        require(points.isfinite().all(), name, "be finite", f"{int((~points.isfinite()).sum())} non-finite entries",
+                "Drop such points, or look at why a sampler made them.")  # fmt: skip
     largest = max(x.abs().max().item(), y.abs().max().item())
     require(largest < _LARGEST[dtype], "x and y", f"stay below {_LARGEST[dtype]:g} to be measured in {dtype}",
             f"{largest:.3g}", "Rescale both alike.")  # fmt: skip
@@ -39,11 +41,15 @@ def _rows(name: str, value: Any, least: int) -> Tensor:
     try:
         points = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"{name} must be an array of numbers; got {type(value).__name__}.") from error
+        raise ArgumentError(
+            f"{name} must be an array of numbers; got {type(value).__name__}. Convert it with numpy."
+        ) from error
     require(not points.is_complex(), name, "be real", points.dtype, "Stack real and imaginary parts.")
-    require(points.ndim >= 2, name, "hold points in rows, (n, *event)", f"shape {tuple(points.shape)}")
-    require(len(points) >= least, name, f"hold at least {least} points", len(points))
-    require(points.shape[1:].numel() >= 1, name, "have at least one coordinate", f"shape {tuple(points.shape)}")
+    require(points.ndim >= 2, name, "hold points in rows, (n, *event)", f"shape {tuple(points.shape)}",
+            "Reshape a vector with x[:, None].")  # fmt: skip
+    require(len(points) >= least, name, f"hold at least {least} points", len(points), "Draw more.")
+    require(points.shape[1:].numel() >= 1, name, "have at least one coordinate", f"shape {tuple(points.shape)}",
+            "Pass points with a column.")  # fmt: skip
     return points.flatten(1)
 
 

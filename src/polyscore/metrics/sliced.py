@@ -28,7 +28,8 @@ def sliced_wasserstein(x: Any, y: Any, projections: int = 2000, seed: int = 0) -
         projections: number of random directions, the same for the same seed and dimension.
         seed: of the directions.
     """
-    require(is_count(projections), "projections", "be a whole number, at least 1", projections)
+    require(is_count(projections), "projections", "be a whole number, at least 1", projections,
+            "Leave it out for 2000.")  # fmt: skip
     x, y = _centred(*pair(x, y, least=1))
     require_memory(24 * x.shape[1] * int(projections), f"{projections} projections", "Use fewer.")
     directions = random_directions(x.shape[1], projections, seed).to(x)

@@ -24,7 +24,8 @@ Model = Callable[..., Tensor]
 
 def check_precision(precision: str) -> str:
     """Return a precision if it is one."""
-    require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision))
+    require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision),
+            "Leave it at auto.")  # fmt: skip
     return precision
 
 

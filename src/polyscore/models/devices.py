@@ -25,7 +25,8 @@ def move(
 ) -> None:
     """Move every model behind members to a device, and set how it is evaluated; None leaves it as it is."""
     members = list(members)
-    require(compile in (None, True, False), "compile", "be True, False or None", shorten(compile))
+    require(compile in (None, True, False), "compile", "be True, False or None", shorten(compile),
+            "Leave it out to change nothing.")  # fmt: skip
     if precision is not None:
         check_precision(precision)
     sources = [model.source for member in members for model in _models(member) if isinstance(model, Learned)]

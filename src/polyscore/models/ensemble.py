@@ -21,14 +21,16 @@ class Ensemble:
     """Several models of one condition: the mean of their scores, and its spread for whoever needs uncertainty."""
 
     def __init__(self, models: Sequence[Learned | Condition | Ensemble]) -> None:
-        require(len(models) >= 1, "an ensemble", "hold at least one model", len(models))
+        require(len(models) >= 1, "an ensemble", "hold at least one model", len(models), "Pass a list of models.")
         for model in models:
             learned = isinstance(model, (Learned, Ensemble)) or hasattr(model, "group")
             require(learned, "an ensemble", "hold learned members", type(model).__name__,
                     "Take them from family.members, or wrap a model in ps.Learned.")  # fmt: skip
         schedules = [model.schedule for model in models]
         if any(schedule != schedules[0] for schedule in schedules):
-            raise CompositionError(f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}.")
+            raise CompositionError(
+                f"an ensemble must share one schedule; got {sorted(map(str, set(schedules)))}. Train its models alike."
+            )
         events = sorted({tuple(model.event) for model in models})
         if len(events) > 1:
             raise CompositionError(f"an ensemble must share one shape; got {events}. Take models of the same data.")

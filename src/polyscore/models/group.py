@@ -125,7 +125,8 @@ def scores_together(group: Any, x: Tensor, t: Tensor, members: Sequence[Any]) ->
     batch = x.shape[: x.ndim - len(event)]
     if most is None or len(members) * batch.numel() <= most:
         return ask(x, t, members)
-    require(is_count(most), "most_rows", "be a whole number of at least 1, or None", repr(most))
+    require(is_count(most), "most_rows", "be a whole number of at least 1, or None", repr(most),
+            "Set it to None for no bound.")  # fmt: skip
     if len(members) > most:
         half = len(members) // 2
         return torch.cat([scores_together(group, x, t, part) for part in (members[:half], members[half:])])

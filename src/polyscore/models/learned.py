@@ -44,13 +44,21 @@ class Learned:
         discrete: bool = False,
         condition: int | Tensor | None = None,
     ) -> None:
-        require(callable(model), "model", "be callable as model(x, t)", type(model).__name__)
-        require(prediction in PREDICTIONS, "prediction", f"be one of {', '.join(PREDICTIONS)}", repr(prediction))
+        require(callable(model), "model", "be callable as model(x, t)", type(model).__name__,
+                "Pass a module, or wrap it: lambda x, t: model(...).")  # fmt: skip
+        require(prediction in PREDICTIONS, "prediction", f"be one of {', '.join(PREDICTIONS)}", repr(prediction),
+                "Choose what the model was trained to return.")  # fmt: skip
         require(
-            not discrete or isinstance(schedule, DDPM), "a discrete-timestep model", "have a DDPM schedule", schedule
+            not discrete or isinstance(schedule, DDPM),
+            "a discrete-timestep model",
+            "have a DDPM schedule",
+            schedule,
+            "Pass schedule=ps.DDPM(...), or leave discrete out.",
         )
-        require(isinstance(schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(schedule))
-        require(_is_shape(event), "event", "be the shape of one point, such as (2,)", repr(event))
+        require(isinstance(schedule, Schedule), "schedule", "be a Schedule, such as ps.VP()", repr(schedule),
+                "Pass the one that the model was trained with.")  # fmt: skip
+        require(_is_shape(event), "event", "be the shape of one point, such as (2,)", repr(event),
+                "Write event=(2,), or (3, 64, 64) for pictures.")  # fmt: skip
         require(_is_condition(condition), "condition", "be a whole number, a tensor or None", shorten(condition),
                 "Pass what the model takes as its third argument, for one point.")  # fmt: skip
         self.model, self.event, self.schedule = model, tuple(event), schedule

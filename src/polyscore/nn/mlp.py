@@ -43,8 +43,10 @@ class StackedMLP(nn.Module):
         activation: str = "silu",
     ) -> None:
         super().__init__()
-        require(width >= 1 and depth >= 1, "width and depth", "be at least 1", (width, depth))
-        require(activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(activation))
+        require(width >= 1 and depth >= 1, "width and depth", "be at least 1", (width, depth),
+                "Raise both to 1 or more.")  # fmt: skip
+        require(activation in ACTIVATIONS, "activation", f"be one of {', '.join(ACTIVATIONS)}", repr(activation),
+                "Choose one of these.")  # fmt: skip
         self.activation = activation
         sizes = [inputs, *[width] * depth, outputs]
         layers = list(enumerate(itertools.pairwise(sizes)))

@@ -127,7 +127,7 @@ class StackNetwork(ScoreNetwork):
         written = dict(about["architecture"])
         possible = count(1, max(_COUNT, sum(tensor.numel() for tensor in tensors.values())))
         for name, value in {"dim": dim, **{name: written[name] for name in ("conditions", "width", "depth")}}.items():
-            require(possible.holds(value), name, possible.rule, value)
+            require(possible.holds(value), name, possible.rule, value, "Train and save the model again.")
         if not isinstance(written["shared"], bool) or not isinstance(written["activation"], str):
             raise ValueError(f"shared {written['shared']!r:.50}, activation {written['activation']!r:.50}")
         written["options"] = make.Options.parse(written["options"], "options")
@@ -265,4 +265,5 @@ def check_prediction(stack: Stack, networks: int) -> None:
     x = own.new_zeros(networks, conditions, conditions + 1, stack.architecture.dim)
     noise = stack(x, torch.full_like(x[..., :1], 0.5))
     got = tuple(noise.shape) if isinstance(noise, Tensor) else type(noise).__name__
-    require(got == tuple(x.shape), f"{type(stack).__name__}.predict", f"return the noise like x, {tuple(x.shape)}", got)
+    require(got == tuple(x.shape), f"{type(stack).__name__}.predict", f"return the noise like x, {tuple(x.shape)}", got,
+            "Let predict return a tensor of the shape of its first argument.")  # fmt: skip

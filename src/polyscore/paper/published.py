@@ -62,5 +62,6 @@ def _missing(key: _Key) -> str:
     for column, value, known in zip(_COLUMNS, key, zip(*_cells(), strict=True), strict=True):
         values = list(dict.fromkeys(known))
         if value not in values:
-            return f"{column} must be one of {', '.join(values)}; got {value!r}.{nearest(value, values)}"
-    return f"a published cell must exist; got {key}."
+            near = nearest(value, values) or " Choose one of these."
+            return f"{column} must be one of {', '.join(values)}; got {value!r}.{near}"
+    return f"a published cell must exist; got {key}. Choose a row of the paper's tables."

@@ -62,6 +62,6 @@ class Setting:
 def setting(name: str) -> Family:
     """Return the family of a setting by name."""
     if name not in SETTINGS:
-        hint = nearest(name, SETTINGS, cutoff=0.6)
+        hint = nearest(name, SETTINGS, cutoff=0.6) or " Choose one of these."
         raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
     return SETTINGS[name]()

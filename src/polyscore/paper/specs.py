@@ -35,7 +35,7 @@ def translate(entry: Mapping[str, Any]) -> dict[str, Any]:
     kinds = found.get("models", "conditional")
     if isinstance(kinds, str):
         analytic = found.pop("analytic", True)
-        require(isinstance(analytic, bool), "analytic", "be True or False", shorten(analytic))
+        require(isinstance(analytic, bool), "analytic", "be True or False", shorten(analytic), "Write true or false.")
         found["models"] = list(dict.fromkeys([kinds, ANALYTIC])) if analytic else [kinds]
         if kinds == ANALYTIC:
             require(analytic, "an experiment", "have a column", "none", "Set analytic: true, or train_sizes.")
@@ -101,6 +101,6 @@ def named(name: str) -> Experiment:
     """Return one of the paper's experiments."""
     known = _experiments()
     if name not in known:
-        hint = nearest(name, known, cutoff=0.6)
+        hint = nearest(name, known, cutoff=0.6) or " Choose one of these."
         raise ArgumentError(f"an experiment must be one of {', '.join(known)}; got {shorten(name)}.{hint}")
     return known[name]

@@ -39,7 +39,8 @@ def _class(model: nn.Module, name: str, index: Any) -> int | None:
                 "Pass a mapping of models for conditions of their own.")  # fmt: skip
         return None
     whole = isinstance(index, int) and not isinstance(index, bool)
-    require(whole and 0 <= index < known, f"conditions[{name!r}]", f"be a class from 0 to {known - 1}", shorten(index))
+    require(whole and 0 <= index < known, f"conditions[{name!r}]", f"be a class from 0 to {known - 1}", shorten(index),
+            "Choose a class that the model knows.")  # fmt: skip
     return int(index)
 
 

@@ -62,7 +62,7 @@ class Denoiser(Group):
     ) -> None:
         super().__init__(event, noising.schedule)
         require(most_rows is None or is_count(most_rows), "most_rows", "be a whole number of at least 1, or None",
-                repr(most_rows))  # fmt: skip
+                repr(most_rows), "Leave it out for no bound.")  # fmt: skip
         self.model, self.noising, self._bound = model.eval(), noising, most_rows
         self._found: dict[torch.device, int] = {}
         self._kept: dict[Any, Told] = {}

@@ -44,12 +44,13 @@ def from_diffusers(
         size: height and width of the model's points (latents, where it has such); its own unless given.
         guidance: what a transformer that was distilled with guidance is told of it.
     """
-    require(is_finite(guidance), "guidance", "be a finite number", guidance)
+    require(is_finite(guidance), "guidance", "be a finite number", guidance, "Leave it out for the model's own scores.")
     options = {"most_rows": most_rows, "size": size, "guidance": guidance}
     if isinstance(model, (str, Path)):
         model, scheduler = read_folder(Path(model), scheduler)
     if isinstance(model, Mapping):
-        require(conditions is None, "conditions", "be left out for several models: their names are", conditions)
+        require(conditions is None, "conditions", "be left out for several models: their names are", conditions,
+                'Name the models instead: {"cat": model, ...}.')  # fmt: skip
         family = _separate(model, scheduler, options)
     elif hasattr(model, "components") and hasattr(model, "scheduler"):
         family = _of_pipeline(model, scheduler, conditions, options)
@@ -105,7 +106,8 @@ def _of_pipeline(pipeline: Any, scheduler: Any, conditions: Any, options: Mappin
 
 def _names(conditions: Any) -> dict[str, str]:
     """Names for prompts."""
-    require(conditions is None or isinstance(conditions, Mapping), "conditions", "map names to prompts", conditions)
+    require(conditions is None or isinstance(conditions, Mapping), "conditions", "map names to prompts", conditions,
+            'Write conditions={"cat": "a photo of a cat", ...}.')  # fmt: skip
     for prompt in (conditions or {}).values():
         check_prompt(prompt)
     return dict(conditions or {})
@@ -113,7 +115,7 @@ def _names(conditions: Any) -> dict[str, str]:
 
 def _separate(models: Mapping[str, Any], scheduler: Any, options: Mapping[str, Any]) -> Diffusers:
     """One model a condition, all of one path of noise."""
-    require(models, "model", "be a mapping with at least one model", "none")
+    require(models, "model", "be a mapping with at least one model", "none", 'Write {"cat": model, ...}.')
     families = {
         name: from_diffusers(each, scheduler=scheduler if _is_bare(each) else None, **options)
         for name, each in models.items()

@@ -39,7 +39,8 @@ class Diffusers(Family):
     def decode(self, x: Tensor) -> Tensor:
         """Return the images of points `(..., *event)`, `(..., channels, height, width)` in [0, 1]."""
         shaped = isinstance(x, Tensor) and tuple(x.shape[-len(self.event) :]) == self.event
-        require(shaped, "x", f"have points of shape {self.event} last", tuple(getattr(x, "shape", ())))
+        require(shaped, "x", f"have points of shape {self.event} last", tuple(getattr(x, "shape", ())),
+                "Draw noise of that shape, or sample by a sampler.")  # fmt: skip
         images = self.decoder(x.reshape(-1, *self.event))
         return images.view(*x.shape[: x.ndim - len(self.event)], *images.shape[1:])
 

@@ -21,7 +21,8 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
             "Save it by save_pretrained(folder).")  # fmt: skip
     kind = _kind(path / "config.json")
-    require(kind in _MODELS, "a model's folder", f"hold one of {', '.join(_MODELS)}", shorten(kind))
+    require(kind in _MODELS, "a model's folder", f"hold one of {', '.join(_MODELS)}", shorten(kind),
+            "Save the model with save_pretrained, or pass the loaded model itself.")  # fmt: skip
     return _read(path, kind), scheduler or _scheduler(path)
 
 
@@ -39,7 +40,8 @@ def _scheduler(path: Path) -> Any:
     if not found:
         return None
     kind = _kind(found[0] / "scheduler_config.json")
-    require(kind.endswith("Scheduler"), "a scheduler's configuration", "name a scheduler", shorten(kind))
+    require(kind.endswith("Scheduler"), "a scheduler's configuration", "name a scheduler", shorten(kind),
+            "Save the pipeline with save_pretrained, or pass scheduler=.")  # fmt: skip
     return _read(found[0], kind)
 
 

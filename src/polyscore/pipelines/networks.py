@@ -91,7 +91,8 @@ class FlowTransformer(Denoiser):
     ) -> None:
         super().__init__(model, event, noising, most_rows)
         require(isinstance(noising.schedule, Flow), "the scheduler of a flow transformer", "be one of flow matching",
-                noising.schedule)  # fmt: skip
+                noising.schedule,
+                "Pass the pipeline's own scheduler, such as FlowMatchEulerDiscreteScheduler.")  # fmt: skip
         self.guidance = guidance if getattr(model.config, "guidance_embeds", False) else None
 
     @property
@@ -150,7 +151,8 @@ def event_of(model: Any, size: int | tuple[int, int] | None) -> tuple[int, int, 
     good = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
     require(good, "size", "be height and width of the model's points", shorten(size), "Pass size=(64, 64).")
     channels = config.in_channels // _PATCH**2 if patches else config.in_channels
-    require(not patches or not any(n % _PATCH for n in pair), "size", f"be multiples of {_PATCH}", pair)
+    require(not patches or not any(n % _PATCH for n in pair), "size", f"be multiples of {_PATCH}", pair,
+            "Round it to such multiples.")  # fmt: skip
     out = getattr(config, "out_channels", None) or config.in_channels
     require(out in (config.in_channels, 2 * config.in_channels), "a denoiser",
             f"return as many channels as it takes, {config.in_channels}, or twice with a variance", out,

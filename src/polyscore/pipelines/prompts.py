@@ -42,7 +42,7 @@ def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
 def check_prompt(prompt: object) -> None:
     """Refuse what is no prompt; the empty one is."""
     good = isinstance(prompt, str) and len(prompt) <= _LONGEST and "\x00" not in prompt
-    require(good, "a prompt", f"be text of at most {_LONGEST} characters", shorten(prompt, 60))
+    require(good, "a prompt", f"be text of at most {_LONGEST} characters", shorten(prompt, 60), "Shorten it.")
 
 
 def _limit(pipeline: Any) -> int:

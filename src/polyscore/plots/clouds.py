@@ -32,12 +32,14 @@ def cloud_of(source: Any, count: int = 5000) -> Cloud:
         points = torch.as_tensor(source).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
-            f"what is drawn must be a run, points (n, d) or a distribution; got {type(source).__name__}."
+            f"what is drawn must be a run, points (n, d) or a distribution; got {type(source).__name__}. "
+            "Pass run.samples."
         ) from error
-    require(points.ndim >= 2 and points.numel(), "points", "be a matrix (n, d)", f"shape {tuple(points.shape)}")
+    require(points.ndim >= 2 and points.numel(), "points", "be a matrix (n, d)", f"shape {tuple(points.shape)}",
+            "Reshape a vector with points[:, None].")  # fmt: skip
     flat = points.flatten(1)
     finite = flat[flat.isfinite().all(1)]
-    require(len(finite), "points", "be finite", "none that are")
+    require(len(finite), "points", "be finite", "none that are", "Look at why none is: run.summary() may say.")
     return Cloud(finite, names)
 
 
@@ -46,7 +48,8 @@ def coordinates(
 ) -> tuple[list[int], list[str], str]:
     """Return which coordinates to show, their labels, and what is said where there are more."""
     dims = {name: cloud.points.shape[1] for name, cloud in clouds.items()}
-    require(len(set(dims.values())) == 1, "all points", "have one dimension", dims)
+    require(len(set(dims.values())) == 1, "all points", "have one dimension", dims,
+            "Draw points of the same variables.")  # fmt: skip
     dim = next(iter(dims.values()))
     names = next((cloud.names for cloud in clouds.values() if cloud.names), tuple(f"x{k + 1}" for k in range(dim)))
     if variables is None:
@@ -54,7 +57,7 @@ def coordinates(
         note = f"the first {most} of {dim} variables" if dim > most else ""
     else:
         require(not isinstance(variables, str) and 1 <= len(variables) <= most, "variables",
-                f"be 1 to {most} names or numbers", shorten(variables, 100))  # fmt: skip
+                f"be 1 to {most} names or numbers", shorten(variables, 100), "Name fewer, or one.")  # fmt: skip
         chosen, note = [_index(variable, names, dim) for variable in variables], ""
     return chosen, [plain(names[k]) for k in chosen], note
 
@@ -62,5 +65,6 @@ def coordinates(
 def _index(variable: str | int, names: tuple[str, ...], dim: int) -> int:
     index = names.index(variable) if variable in names else variable
     good = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < dim
-    require(good, "a variable", f"be one of {', '.join(names[:12])}, or a number below {dim}", shorten(variable, 100))
+    require(good, "a variable", f"be one of {', '.join(names[:12])}, or a number below {dim}", shorten(variable, 100),
+            "Choose one of these.")  # fmt: skip
     return int(index)

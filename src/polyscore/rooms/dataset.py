@@ -68,10 +68,13 @@ class Record:
             objects = {_text(name): Seen(_box(one["box"]), _number(one["share"])) for name, one in
                        line["objects"].items()}  # fmt: skip
             _require_file(file)
-            require(_is_index(index), "index", f"be a whole number from 0 to {LAST}", index)
-            require(flaw is None or isinstance(flaw, dict), "flaw", "say what is wrong, or be null", flaw)
+            require(_is_index(index), "index", f"be a whole number from 0 to {LAST}", index,
+                    "Make the dataset again, or delete the line.")  # fmt: skip
+            require(flaw is None or isinstance(flaw, dict), "flaw", "say what is wrong, or be null", flaw,
+                    "Make the dataset again, or delete the line.")  # fmt: skip
             attempt, prompt = line.get("attempt"), line.get("prompt")
-            require(attempt is None or _is_index(attempt), "attempt", f"be a whole number from 0 to {LAST}", attempt)
+            require(attempt is None or _is_index(attempt), "attempt", f"be a whole number from 0 to {LAST}", attempt,
+                    "Make the dataset again, or delete the line.")  # fmt: skip
             prompt = None if prompt is None else _text(prompt)
             return cls(file, _text(line["class"]), index, _text(line["shows"]), objects, flaw, attempt, prompt)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -86,12 +89,13 @@ def _box(sides: Sequence[object]) -> tuple[float, float, float, float]:
 
 
 def _number(value: Any) -> float:
-    require(is_finite(value), "a box and a share", "be finite numbers", value)
+    require(is_finite(value), "a box and a share", "be finite numbers", value,
+            "Make the dataset again, or delete the line.")  # fmt: skip
     return float(value)
 
 
 def _text(value: object) -> str:
-    require(isinstance(value, str), "a name", "be text", value)
+    require(isinstance(value, str), "a name", "be text", value, "Make the dataset again, or delete the line.")
     return str(value)
 
 
@@ -101,7 +105,8 @@ def _is_index(value: object) -> bool:
 
 def _require_file(name: str) -> None:
     good = Path(name).name == name and Path(name).suffix in pictures.ENDINGS
-    require(good, "a picture's file", f"be a plain name that ends in {' or '.join(pictures.ENDINGS)}", shorten(name))
+    require(good, "a picture's file", f"be a plain name that ends in {' or '.join(pictures.ENDINGS)}", shorten(name),
+            "Rename the file and its line.")  # fmt: skip
 
 
 class Dataset:
@@ -127,9 +132,8 @@ class Dataset:
     def records(self, name: str) -> list[Record]:
         """Return the records of a class, by index."""
         if name not in self.classes:
-            raise ArgumentError(
-                f"a class must be one of {', '.join(self.classes)}; got {shorten(name)}.{nearest(name, self.classes)}"
-            )
+            near = nearest(name, self.classes) or " Choose one of these."
+            raise ArgumentError(f"a class must be one of {', '.join(self.classes)}; got {shorten(name)}.{near}")
         if name not in self._records:  # a class that is not whole yet says nothing against the others
             self._records[name] = _lines(self.path / name)
         return self._records[name]
@@ -183,7 +187,9 @@ def read_about(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"dataset.json must be readable JSON; that of {str(path)!r} is not ({error}).") from error
+        raise ArgumentError(
+            f"dataset.json must be readable JSON; that of {str(path)!r} is not ({error}). Make the dataset again."
+        ) from error
     return check_about(about, path)
 
 
@@ -232,5 +238,6 @@ def _lines(folder: Path) -> list[Record]:
     require(len(files) == len(indices) == len(records), str(path), "name every picture once",
             f"{len(records)} lines of {len(files)} files and {len(indices)} indices", "Keep one.")  # fmt: skip
     for one in records:
-        require(one.name == folder.name, f"a line of {path}", f"be a room's record of {folder.name}", one.name)
+        require(one.name == folder.name, f"a line of {path}", f"be a room's record of {folder.name}", one.name,
+                "Delete the line.")  # fmt: skip
     return records

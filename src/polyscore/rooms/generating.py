@@ -65,7 +65,8 @@ class Drawing(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.side % self.resolution == 0, "drawn", "be a multiple of the resolution", self.drawn)
+        require(self.side % self.resolution == 0, "drawn", "be a multiple of the resolution", self.drawn,
+                "Leave it out for the model's own size.")  # fmt: skip
 
     @property
     def side(self) -> int:
@@ -135,10 +136,12 @@ def _checked(names: Collection[str], count: int, most: int | None, selector: Sel
         check_prompt(PROMPTS[name], name)
         if selector is not None:
             selector.of(name)
-    require(is_count(batch) and batch <= 1024, "batch", "be a whole number from 1 to 1024", batch)
+    require(is_count(batch) and batch <= 1024, "batch", "be a whole number from 1 to 1024", batch,
+            "Leave it out for the default.")  # fmt: skip
     require(most is None or selector is not None, "most", "come with a selector", most, "Leave it out.")
     limit = min(10 * count, MOST) if most is None else most
-    require(is_count(limit) and count <= limit <= MOST, "most", f"be from {count}, the count, to {MOST}", most)
+    require(is_count(limit) and count <= limit <= MOST, "most", f"be from {count}, the count, to {MOST}", most,
+            "Leave it out, or raise it.")  # fmt: skip
     return limit if selector is not None else count
 
 

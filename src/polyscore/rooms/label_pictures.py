@@ -20,7 +20,7 @@ def read_picture(folder: Path, picture: Picture) -> bytes:
     name, file = picture
     plain = Path(file).name == file and file.isprintable() and not file.startswith(".")
     inside = plain and name in Dataset(folder).classes and Path(file).suffix in TYPES
-    require(inside, "a picture", "be one of the dataset", shorten("/".join(picture)))
+    require(inside, "a picture", "be one of the dataset", shorten("/".join(picture)), "Load the page again.")
     own = Path(os.path.realpath(folder)) / name / file
     require(
         os.path.realpath(own) == str(own), "a picture", "lie in the dataset itself", shorten(file), "Copy it there."
@@ -29,7 +29,9 @@ def read_picture(folder: Path, picture: Picture) -> bytes:
         with open(own, "rb", opener=_opened) as content:
             return content.read(_LARGEST)
     except OSError as error:
-        raise ArgumentError(f"a picture must be readable; {shorten(file)} is not ({error.strerror}).") from error
+        raise ArgumentError(
+            f"a picture must be readable; {shorten(file)} is not ({error.strerror}). Load the page again."
+        ) from error
 
 
 def _opened(path: str, flags: int) -> int:

@@ -36,7 +36,8 @@ class Labelling:
     """
 
     def __init__(self, dataset: Dataset, classes: Collection[str] | None = None, per_class: int = PER_CLASS) -> None:
-        require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class)
+        require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class,
+                "Leave it out for the default.")  # fmt: skip
         self._queues = {name: _shuffled(dataset, name) for name in dict.fromkeys(classes or dataset.classes)}
         self._known = {picture for queue in self._queues.values() for picture in queue}
         self.labels = Labels(dataset.path)
@@ -81,7 +82,7 @@ class Labelling:
 
     def choose(self, name: str) -> None:
         """Go on with a class, also beyond the labels that were wanted."""
-        require(name in self._queues, "a class", f"be one of {', '.join(self._queues)}", name)
+        require(name in self._queues, "a class", f"be one of {', '.join(self._queues)}", name, "Load the page again.")
         self.labels.refresh()
         self.current = self._next(name) or self.current
 

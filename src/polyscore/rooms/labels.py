@@ -66,7 +66,8 @@ class Labels:
 
     def add(self, picture: Picture, accepted: bool | None) -> None:
         """Write a label, or take it back (None); it is on the disk when this returns, or `OutputError` says why not."""
-        require(accepted is None or isinstance(accepted, bool), "a label", "be True, False or None", accepted)
+        require(accepted is None or isinstance(accepted, bool), "a label", "be True, False or None", accepted,
+                "Write true, false or null.")  # fmt: skip
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"class": picture.name, "file": picture.file, "accepted": accepted, "at": at}) + "\n"
         try:

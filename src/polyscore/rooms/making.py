@@ -76,7 +76,8 @@ def cores() -> int:
 
 def _check(names: Collection[str], count: int, workers: int | None) -> None:
     check_count(names, count)
-    require(workers is None or (is_count(workers) and workers <= 1024), "workers", "be from 1 to 1024", workers)
+    require(workers is None or (is_count(workers) and workers <= 1024), "workers", "be from 1 to 1024", workers,
+            "Leave it out for one a core.")  # fmt: skip
 
 
 def _missing(out: Path, names: Collection[str], count: int, side: int) -> list[tuple[str, int]]:

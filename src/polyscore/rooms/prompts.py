@@ -46,7 +46,7 @@ def check_prompt(prompt: object, name: str) -> str:
     """Return the prompt of a class, or refuse what no tokenizer reads, or compel reads without end."""
     what = f"the prompt of {name}"
     good = isinstance(prompt, str) and prompt == prompt.encode(errors="ignore").decode()  # no half of a character
-    require(good, what, "be text", shorten(prompt, 80))
+    require(good, what, "be text", shorten(prompt, 80), "Write it in quotes.")
     text = str(prompt)
     require(len(text) <= LONGEST, what, f"have at most {LONGEST} characters", len(text), "Shorten it.")
     require(_depth(text) <= DEEPEST, what, f"open at most {DEEPEST} brackets at once", shorten(text, 80),

@@ -79,7 +79,8 @@ def select(
         progress: called with (pictures done, pictures in all).
     """
     dataset, seed, threshold = Dataset(data), as_seed(seed), check_threshold(threshold)
-    require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class)
+    require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class,
+            "Leave it out for the default.")  # fmt: skip
     out = require_empty(Path(out), "selected pictures")
     names = names_of(classes, dataset.classes)
     for name in names:

@@ -91,7 +91,9 @@ class Selector:
             _require(isinstance(embedding, str) and (weights is None or isinstance(weights, str)))
             return cls(embedding, weights, check_threshold(about["threshold"]), classes)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise FileError(f"{path} must be a selector of rooms, version {VERSION}; it is something else.") from error
+            raise FileError(
+                f"{path} must be a selector of rooms, version {VERSION}; it is something else. Select rooms again."
+            ) from error
 
 
 def check_threshold(threshold: object) -> float:

@@ -39,8 +39,9 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
         quality: of JPEG, from 0 to 100; None keeps every bit, as WebP.
         largest: bytes of a shard.
     """
-    require(quality is None or 0 <= quality <= 100, "quality", "be from 0 to 100, or None", quality)
-    require(largest >= 2**16, "largest", "be at least 65536 bytes", largest)
+    require(quality is None or 0 <= quality <= 100, "quality", "be from 0 to 100, or None", quality,
+            "Leave it out to keep files as they are.")  # fmt: skip
+    require(largest >= 2**16, "largest", "be at least 65536 bytes", largest, "Leave it out for the default.")
     out = require_empty(Path(out), "shards")
     parts = list(_parts(_members(dataset, quality), largest))
     counts = {name: len(dataset.records(name)) for name in dataset.classes}
@@ -119,7 +120,8 @@ def _complete(folder: Path) -> list[Path]:
     missing = [k for k in range(max(numbers)) if k not in files]
     if missing or len(numbers) > 1:
         raise ArgumentError(
-            f"shards must be of one dataset and all there; {listed(missing)} of {max(numbers)} are missing."
+            f"shards must be of one dataset and all there; {listed(missing)} of {max(numbers)} are missing. Copy them "
+            "all into a folder of their own."
         )
     return [files[k] for k in sorted(files)]
 

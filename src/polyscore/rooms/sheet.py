@@ -21,7 +21,7 @@ def contact_sheet(dataset: Dataset, columns: int = 8, least: int = 96) -> Image.
         columns: rooms in a row, at most.
         least: pixels a side below which rooms are shown enlarged.
     """
-    require(columns >= 1, "columns", "be at least 1", columns)
+    require(columns >= 1, "columns", "be at least 1", columns, "Pass one or more.")
     rows = {name: len(dataset.records(name)[:columns]) for name in dataset.classes}
     side = dataset.resolution * max(1, -(-least // dataset.resolution))
     step, line = side + _GAP, side + _GAP + _TITLE

@@ -24,11 +24,12 @@ def checked_grid(subject: str, grid: Any) -> TimeGrid:
     """Return a grid whose times fall within [0, 1], with the lengths between them."""
     form = isinstance(grid, TimeGrid) and _is_column(grid.times, None) and _is_column(grid.lengths, len(grid.times) - 1)
     require(form and len(grid.lengths), subject, "return a TimeGrid of times (steps + 1,) and lengths (steps,), floats",
-            _form(grid))  # fmt: skip
+            _form(grid), "Write TimeGrid(times, times[:-1] - times[1:]).")  # fmt: skip
     times, lengths = grid.times, grid.lengths
     inside = bool(times.isfinite().all()) and times.min().item() >= 0 and times.max().item() <= 1
     if not inside:  # to show what is right would take longer than to look at it
-        require(False, subject, "have finite times in [0, 1]", shorten(times.tolist()))
+        require(False, subject, "have finite times in [0, 1]", shorten(times.tolist()),
+                "Go from 1 or less to 0 or more.")  # fmt: skip
     falling = bool((times.diff() <= 1e-12).all()) and times[0].item() > times[-1].item()
     if not falling:
         require(False, subject, "have times that fall, from noise to data", shorten(times.tolist()), "Reverse them.")
@@ -45,12 +46,15 @@ def checked_grid(subject: str, grid: Any) -> TimeGrid:
 def check_columns(subject: str, table: Any, names: Sequence[str], length: int, least: Sequence[str] = ()) -> None:
     """Check that a table has these columns, finite numbers `(length,)` each, at least 0 those named in `least`."""
     good = isinstance(table, tuple) and len(table) == len(names) and all(_is_column(c, length) for c in table)
-    require(good, subject, f"be {len(names)} columns ({length},) of floats: {', '.join(names)}", _form(table))
+    require(good, subject, f"be {len(names)} columns ({length},) of floats: {', '.join(names)}", _form(table),
+            "Return them as a tuple of tensors, in that order.")  # fmt: skip
     for name, column in zip(names, table, strict=True):
         if not bool(column.isfinite().all()):
-            require(False, f"{name} in {subject}", "be finite", shorten(column.tolist()))
+            require(False, f"{name} in {subject}", "be finite", shorten(column.tolist()),
+                    "Look at the times where it is not.")  # fmt: skip
         if name in least and column.min().item() < 0:
-            require(False, f"{name} in {subject}", "be at least 0", shorten(column.tolist()))
+            require(False, f"{name} in {subject}", "be at least 0", shorten(column.tolist()),
+                    "Look at the times where it is not.")  # fmt: skip
 
 
 def _is_column(value: Any, length: int | None) -> bool:

@@ -52,7 +52,8 @@ def build_sampler(description: Mapping[str, Any] | str) -> Sampler:
     require(isinstance(mapping, Mapping) and "kind" in mapping, "a sampler", "be a kind or a mapping with one",
             shorten(description), "Write {kind: feynman-kac, particles: 16}.")  # fmt: skip
     sampler = make(SAMPLERS, mapping)
-    require(isinstance(sampler, Sampler), f"{mapping['kind']!r}", "make a Sampler", type(sampler).__name__)
+    require(isinstance(sampler, Sampler), f"{mapping['kind']!r}", "make a Sampler", type(sampler).__name__,
+            "Register a subclass of Sampler under that name.")  # fmt: skip
     return sampler
 
 

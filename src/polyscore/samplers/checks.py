@@ -77,9 +77,9 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
 def _check_composition(q: Composition) -> None:
     """Check that there is something to sample, and that its path has a beginning."""
     if not q.exponents:
-        raise ArgumentError("a composition must have a factor; got exponents that all cancel.")
+        raise ArgumentError("a composition must have a factor; got exponents that all cancel. Change one.")
     largest = max(q.exponents.values(), key=abs)
-    require(abs(largest) <= 1e6, "exponents", "be at most 10^6 in size to be sampled", largest)
+    require(abs(largest) <= 1e6, "exponents", "be at most 10^6 in size to be sampled", largest, "Lower them.")
     require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}",
             "The path starts from N(0, I)^W, which must be normalisable: raise the positive exponents.")  # fmt: skip
 
@@ -96,7 +96,8 @@ def _check_kernels(sampler: Sampler) -> None:
     for kernel in sampler.kernels:
         for name in ("normals", "uniforms"):
             value = getattr(kernel, name)
-            require(_DRAWN.holds(value), f"{name} of {called('kernel', kernel)}", _DRAWN.rule, shorten(value))
+            require(_DRAWN.holds(value), f"{name} of {called('kernel', kernel)}", _DRAWN.rule, shorten(value),
+                    "Set it on the kernel's class.")  # fmt: skip
 
 
 def _warn_of_improper_path(q: Composition, validity: Validity) -> None:

@@ -22,7 +22,8 @@ class Denoise(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.order == 1 or self.churn == 0, "order 2 (Heun)", "go with churn 0", f"churn {self.churn}")
+        require(self.order == 1 or self.churn == 0, "order 2 (Heun)", "go with churn 0", f"churn {self.churn}",
+                "Pass churn=0, or leave order out.")  # fmt: skip
 
     def check(self, q: Composition) -> None:
         """Refuse Heun where the drift is infinite."""

@@ -172,7 +172,8 @@ class Timesteps:
 
     def __post_init__(self) -> None:
         known = self.spacing is None or self.spacing in SPACINGS
-        require(known, "spacing", f"be one of {', '.join(SPACINGS)}", self.spacing)
+        require(known, "spacing", f"be one of {', '.join(SPACINGS)}", self.spacing,
+                "Leave it out for the schedule's own.")  # fmt: skip
 
     def __call__(self, schedule: Schedule, steps: int, extent: Extent | None = None) -> TimeGrid:
         """Return the times of so many steps."""

@@ -214,7 +214,8 @@ class Sampler(Checked):
             history: keep `run.ess` of every step and swarm; by default up to 5e7 entries.
         """
         require(isinstance(q, Composition), "what is sampled",
-                "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__)  # fmt: skip
+                "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__,
+                'Take it from a family: p["a"].')  # fmt: skip
         asked = Asked(n, as_seed(seed), device, dtype, max_particles, history)
         with recording() as doubts, reporting(progress, "sampling") as told:
             result = run(self, proper(q), asked, told)

@@ -160,11 +160,13 @@ def apply_kernels(plan: Plan, state: State, i: int | Tensor, noise: Mapping[str,
 def _check_moved(kernel: Kernel, before: State, after: State) -> None:
     """Check that a kernel returns a state of the same swarms; shapes alone, which the host knows."""
     if not isinstance(after, type(before)):
-        require(False, called("kernel", kernel), f"return a {type(before).__name__}", type(after).__name__)
+        require(False, called("kernel", kernel), f"return a {type(before).__name__}", type(after).__name__,
+                "Change the state with dataclasses.replace(state, x=...).")  # fmt: skip
     for name in ("x", "score", "rate", "log_weights"):
         shape, got = getattr(before, name).shape, getattr(getattr(after, name), "shape", None)
         if got != shape:
-            require(False, called("kernel", kernel), f"return a state whose {name} has shape {tuple(shape)}", got)
+            require(False, called("kernel", kernel), f"return a state whose {name} has shape {tuple(shape)}", got,
+                    "Keep the shapes of the state that it was given.")  # fmt: skip
 
 
 def _heun(plan: Plan, state: State, predicted: Tensor, i: int | Tensor) -> Tensor:

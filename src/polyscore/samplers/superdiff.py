@@ -82,7 +82,10 @@ class SuperDiff(Sampler):
         require(least > 0, f"exponents of {type(self).__name__}", "be positive", f"{least:g}",
                 "It superposes conditions: use FeynmanKac for quotients.")  # fmt: skip
         if len(q.exponents) > 1:
-            warn(f"the target of {type(self).__name__} is not {q!r}: it is {self.target}.", PolyscoreWarning)
+            warn(
+                f"the target of {type(self).__name__} is not {q!r}: it is {self.target}. Use FeynmanKac for the product.",
+                PolyscoreWarning,
+            )
 
     def prepare(self, q: Composition, times: Tensor, like: Tensor) -> Field:
         """Return what gives the conditions' scores."""

@@ -36,7 +36,8 @@ def _numbers(schedule: Schedule, *names: str) -> None:
     """Check that fields are finite numbers, and keep them as Python's floats: they go into JSON."""
     for name in names:
         value = getattr(schedule, name)
-        require(is_finite(value), f"{type(schedule).__name__}'s {name}", "be a finite number", shorten(value))
+        require(is_finite(value), f"{type(schedule).__name__}'s {name}", "be a finite number", shorten(value),
+                "Leave it out for the default.")  # fmt: skip
         object.__setattr__(schedule, name, float(value))
 
 
@@ -51,7 +52,7 @@ class VP(_VariancePreserving):
     def __post_init__(self) -> None:
         _numbers(self, "beta_min", "beta_max")
         require(0 < self.beta_min <= self.beta_max, "VP's betas", "satisfy 0 < beta_min <= beta_max",
-                (self.beta_min, self.beta_max))  # fmt: skip
+                (self.beta_min, self.beta_max), "Leave them out for 0.1 and 20.")  # fmt: skip
 
     def beta(self, t: Tensor) -> Tensor:
         """Noise rate beta(t)."""
@@ -81,16 +82,18 @@ class DDPM(_VariancePreserving):
 
     def __post_init__(self) -> None:
         _numbers(self, "beta_start", "beta_end")
-        require(isinstance(self.zero_snr, bool), "DDPM's zero_snr", "be True or False", shorten(self.zero_snr))
+        require(isinstance(self.zero_snr, bool), "DDPM's zero_snr", "be True or False", shorten(self.zero_snr),
+                "Leave it out for False.")  # fmt: skip
         least = 2 if self.zero_snr else 1
         require(
             is_count(self.timesteps) and least <= self.timesteps <= _MOST_TIMESTEPS,
             "DDPM's timesteps",
             f"be a whole number from {least} to {_MOST_TIMESTEPS}",
             shorten(self.timesteps),
+            "Leave it out for 1000.",
         )
         require(0 < self.beta_start <= self.beta_end < 1, "DDPM's betas", "satisfy 0 < beta_start <= beta_end < 1",
-                (self.beta_start, self.beta_end))  # fmt: skip
+                (self.beta_start, self.beta_end), "Leave them out for the defaults.")  # fmt: skip
 
     @property
     def _vp(self) -> VP:
@@ -144,7 +147,7 @@ class Cosine(_VariancePreserving):
 
     def __post_init__(self) -> None:
         _numbers(self, "offset")
-        require(0 <= self.offset <= 1, "Cosine's offset", "lie between 0 and 1", self.offset)
+        require(0 <= self.offset <= 1, "Cosine's offset", "lie between 0 and 1", self.offset, "Leave it out for 0.008.")
 
     @property
     def _pace(self) -> float:

@@ -87,7 +87,8 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
 
 def from_dict(description: dict[str, object]) -> Schedule:
     """Return the schedule that `to_dict` described."""
-    require(isinstance(description, dict), "a schedule", "be described by a mapping", shorten(description))
+    require(isinstance(description, dict), "a schedule", "be described by a mapping", shorten(description),
+            "Write {kind: vp}.")  # fmt: skip
     fields = dict(description)
     kind = SCHEDULES[fields.pop("kind", None)]  # type: ignore[index]
     names = [field.name for field in dataclasses.fields(kind)]

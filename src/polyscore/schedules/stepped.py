@@ -82,11 +82,15 @@ class Tabulated(Stepped):
     def __post_init__(self) -> None:
         object.__setattr__(self, "alphas", tuple(float(a) for a in self.alphas))
         count, signal = len(self.alphas), torch.tensor(self.alphas, dtype=torch.float64)
-        require(2 <= count <= _MOST_TIMESTEPS, "Tabulated's timesteps", f"be from 2 to {_MOST_TIMESTEPS}", count)
+        require(2 <= count <= _MOST_TIMESTEPS, "Tabulated's timesteps", f"be from 2 to {_MOST_TIMESTEPS}", count,
+                "Pass as many alphas as the model has timesteps.")  # fmt: skip
         falling = bool((signal.diff() < 0).all()) and self.alphas[0] < 1 and self.alphas[-1] >= 0
-        require(falling, "Tabulated's alphas", "fall from below 1, to 0 at the least", shorten(self.alphas))
-        require(self.spacing in SPACINGS, "Tabulated's spacing", f"be one of {', '.join(SPACINGS)}", self.spacing)
-        require(self.offset in range(count), "Tabulated's offset", "be a timestep", shorten(self.offset))
+        require(falling, "Tabulated's alphas", "fall from below 1, to 0 at the least", shorten(self.alphas),
+                "Pass them from data to noise: scheduler.alphas_cumprod ** 0.5.")  # fmt: skip
+        require(self.spacing in SPACINGS, "Tabulated's spacing", f"be one of {', '.join(SPACINGS)}", self.spacing,
+                "Leave it out for trailing.")  # fmt: skip
+        require(self.offset in range(count), "Tabulated's offset", "be a timestep", shorten(self.offset),
+                "Leave it out for 0.")  # fmt: skip
         theta2 = torch.cat([signal.new_zeros(1), torch.atan2((1 - signal**2).sqrt(), signal) ** 2])
         object.__setattr__(self, "_curve", torch.stack([theta2[:-1], theta2[1:], *_slopes(theta2)]))
         object.__setattr__(self, "_copies", {})
@@ -180,9 +184,12 @@ class Flow(LinearFlow, Stepped):
 
     def __post_init__(self) -> None:
         good = is_count(self.timesteps) and self.timesteps <= _MOST_TIMESTEPS
-        require(good, "Flow's timesteps", f"be a whole number from 1 to {_MOST_TIMESTEPS}", shorten(self.timesteps))
-        require(is_finite(self.shift) and self.shift > 0, "Flow's shift", "be positive", shorten(self.shift))
-        require(self.spacing in SPACINGS, "Flow's spacing", f"be one of {', '.join(SPACINGS)}", self.spacing)
+        require(good, "Flow's timesteps", f"be a whole number from 1 to {_MOST_TIMESTEPS}", shorten(self.timesteps),
+                "Leave it out for 1000.")  # fmt: skip
+        require(is_finite(self.shift) and self.shift > 0, "Flow's shift", "be positive", shorten(self.shift),
+                "Leave it out for 1.")  # fmt: skip
+        require(self.spacing in SPACINGS, "Flow's spacing", f"be one of {', '.join(SPACINGS)}", self.spacing,
+                "Leave it out for trailing.")  # fmt: skip
 
     def drift(self, t: Tensor) -> Tensor:
         return super().drift(t.double().clamp_max(_LATEST)).to(t.dtype)

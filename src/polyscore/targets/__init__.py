@@ -61,7 +61,7 @@ def _exact(q: Composition, method: str | None) -> Target:
     if method is None:
         method = "closed form" if q.is_gaussian else _beyond_two(q)
     kinds = {kind.method: kind for kind in (ClosedForm, OnGrid, Rejection, Importance, ProductImportance)}
-    require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method))
+    require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method), "Leave method=None.")
     require(method != "closed form" or q.is_gaussian, "the closed form", "be asked of Gaussians", repr(q),
             "Leave method=None.")  # fmt: skip
     target = kinds[method](q)

@@ -22,7 +22,8 @@ _BLOCK = 16  # torch fills normals by blocks of 16: parts of whole blocks contin
 
 def check_count(n: int, numbers: int) -> None:
     """Check a request for `n` draws, for each of which `numbers` float64 are held, before anything is drawn."""
-    require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n)
+    require(is_count(n), "n", "be at least 1" if isinstance(n, Integral) else "be a whole number of at least 1", n,
+            "Pass n=1 or more.")  # fmt: skip
     require_memory(8 * int(n) * numbers, f"{n} draws", "Draw fewer, or a part at a time with a seed each.")
 
 

@@ -89,7 +89,7 @@ def _check_poles(q: Composition, masses: Tensor, values: Tensor) -> None:
     if held > 10 * _DOUBTFUL:
         warn(
             f"a grid should resolve the density; {100 * held:.2g} % of that of {q!r} lies in its two highest cells, as "
-            "at a pole: evidence may be wrong by more than that."
+            "at a pole, and evidence may be wrong by more than that. Compare with FeynmanKac of many particles."
         )
 
 
@@ -104,5 +104,5 @@ def _check_cells(q: Composition, axes: EdgedAxes, log_mass: float) -> None:
     if gap > 0.1 * _COARSE:
         warn(
             f"a grid should resolve the density; log Z of {q!r} changes by {gap:.2g} with the cells' width, so "
-            "it is wrong. Its features may be finer than the cells, as thin ridges are."
+            "it is wrong. Its features may be finer than the cells, as thin ridges are: compare with FeynmanKac."
         )

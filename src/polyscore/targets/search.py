@@ -137,9 +137,12 @@ def _draws(density: Density) -> Tensor:
     try:
         draws = density.sample(_DRAWS, seed=0, dtype=torch.float64)
     except Exception as error:
-        raise ArgumentError(f"{subject} must {rule}; got {type(error).__name__}: {str(error)[:500]}.") from error
+        raise ArgumentError(
+            f"{subject} must {rule}; got {type(error).__name__}: {str(error)[:500]}. Mend it, or leave sample out."
+        ) from error
     good = isinstance(draws, Tensor) and draws.shape == (_DRAWS, density.dim) and bool(draws.isfinite().all())
-    require(good, subject, rule, tuple(draws.shape) if isinstance(draws, Tensor) else type(draws).__name__)
+    require(good, subject, rule, tuple(draws.shape) if isinstance(draws, Tensor) else type(draws).__name__,
+            "Return a tensor of draws, or leave sample out.")  # fmt: skip
     return draws.detach().double()
 
 

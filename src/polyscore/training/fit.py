@@ -71,7 +71,8 @@ def fit(
     seed = as_seed(seed)
     if condition_column is not None:
         data = table_of(data, condition_column, columns)
-    require(condition_column is not None or columns is None, "columns", "come with condition_column", columns)
+    require(condition_column is not None or columns is None, "columns", "come with condition_column", columns,
+            "Name that of the conditions too, or pass a mapping of points.")  # fmt: skip
     pace, seeds = _pace(checkpoint_every, checkpoint_seconds, seconds), _seeds(seed, ensemble)
     models = _train([data] * ensemble, seeds, _recipe(recipe, fields), device, checkpoint, pace, progress)
     about = {"source": data.about()} if isinstance(data, Table) else {}
@@ -87,7 +88,8 @@ def fit_many(
 
     A family's result depends on its own data and seed, not on who shares the program.
     """
-    require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)))
+    require(len(datasets) == len(seeds), "datasets and seeds", "be equally many", (len(datasets), len(seeds)),
+            "Pass one seed a dataset.")  # fmt: skip
     check_ensemble(ensemble)
     pace, seeds = _pace(checkpoint_every, checkpoint_seconds, seconds), [as_seed(seed) for seed in seeds]
     every = [data for data in datasets for _ in range(ensemble)], [s for seed in seeds for s in _seeds(seed, ensemble)]
@@ -99,7 +101,8 @@ def fit_many(
 def check_ensemble(ensemble: Any) -> None:
     """Refuse what is no number of models."""
     require(is_count(ensemble) and ensemble <= _MOST_MODELS, "ensemble",
-            f"be a whole number of at least 1, and at most {_MOST_MODELS}", shorten(ensemble))  # fmt: skip
+            f"be a whole number of at least 1, and at most {_MOST_MODELS}", shorten(ensemble),
+            "Pass 1 for a single model.")  # fmt: skip
 
 
 def _seeds(seed: int, ensemble: int) -> list[int]:
@@ -117,18 +120,18 @@ def _together(models: Sequence[Checkpoint], seed: int, about: Mapping[str, Any] 
 
 def _pace(every: int, save_after: float, stop_after: float | None) -> Pace:
     """Check when to save and when to stop."""
-    require(is_count(every), "checkpoint_every", "be a whole number of at least 1", every)
+    require(is_count(every), "checkpoint_every", "be a whole number of at least 1", every, "Leave it out for 1000.")
     require(stop_after is None or (is_number(stop_after) and stop_after >= 0), "seconds",
-            "be at least 0, or None", repr(stop_after)[:100])  # fmt: skip
+            "be at least 0, or None", repr(stop_after)[:100], "Leave it out for no limit.")  # fmt: skip
     require(is_number(save_after) and save_after > 0, "checkpoint_seconds",
-            "be positive", repr(save_after)[:100])  # fmt: skip
+            "be positive", repr(save_after)[:100], "Leave it out for half a minute.")  # fmt: skip
     return Pace(every, save_after, stop_after)
 
 
 def _recipe(recipe: Recipe | None, fields: dict[str, Any]) -> Recipe:
     for name in fields:
         require(name in Recipe.names(), "an option of fit", f"be one of {', '.join(Recipe.names())}", repr(name),
-                nearest(name, Recipe.names()).strip())  # fmt: skip
+                nearest(name, Recipe.names()).strip() or "Leave it out.")  # fmt: skip
     return Recipe(**fields) if recipe is None else dataclasses.replace(recipe, **fields)
 
 

@@ -66,15 +66,16 @@ def stack_pools(datasets: Sequence[Data], standardise: bool, bend: bool | str = 
 
 def _common_conditions(datasets: Sequence[Data]) -> list[str]:
     """Return the conditions of all models, which must agree."""
-    require(len(datasets) >= 1, "datasets", "hold at least one", 0)
+    require(len(datasets) >= 1, "datasets", "hold at least one", 0, "Pass a list of mappings.")
     for data in datasets:
         require(isinstance(data, Mapping), "data", "map conditions to points", type(data).__name__,
                 "Write {'control': points, ...}, or fit(frame, condition_column=...).")  # fmt: skip
     conditions = list(datasets[0])
-    require(conditions, "data", "hold at least one condition", "none")
+    require(conditions, "data", "hold at least one condition", "none", "Write {'control': points, ...}.")
     check_conditions(conditions)
     for data in datasets:
-        require(list(data) == conditions, "all models", f"have the conditions {conditions}", list(data))
+        require(list(data) == conditions, "all models", f"have the conditions {conditions}", list(data),
+                "Give every dataset the same conditions, in one order.")  # fmt: skip
     return conditions
 
 
@@ -102,7 +103,8 @@ def _common_names(datasets: Sequence[Data]) -> tuple[str, ...]:
         require(other == names, "all conditions", "have the same columns in one order",
                 f"{first!r} has {', '.join(names)[:200]}; {name!r} has {', '.join(other)[:200]}",
                 "Select them: frame[[...]].")  # fmt: skip
-    require(len(set(names)) == len(names) and all(names), "columns", "have different names", ", ".join(names)[:200])
+    require(len(set(names)) == len(names) and all(names), "columns", "have different names", ", ".join(names)[:200],
+            "Rename them.")  # fmt: skip
     return names
 
 
@@ -112,7 +114,7 @@ def _points(subject: str, data: Any) -> Tensor:
     require(points.ndim == 2, subject, "be a matrix (n, d)", f"shape {tuple(points.shape)}",
             "Reshape a vector with data[:, None].")  # fmt: skip
     require(len(points) >= 2 and points.shape[1] >= 1, subject, "hold two points or more",
-            f"{len(points)} rows, {points.shape[1]} columns")  # fmt: skip
+            f"{len(points)} rows, {points.shape[1]} columns", "Add rows, or leave the condition out.")  # fmt: skip
     bad = (~points.isfinite()).nonzero()
     if len(bad):
         row, column = bad[0].tolist()

@@ -34,7 +34,7 @@ class Engine(Protocol):
 def engine(name: str, **options: Any) -> Engine:
     """Return an engine by name: "local", "ray" or "submitit"; options that are None are left at their default."""
     given = {key: value for key, value in options.items() if value is not None}
-    require(name in NAMES, "an engine", f"be one of {', '.join(NAMES)}", repr(name))
+    require(name in NAMES, "an engine", f"be one of {', '.join(NAMES)}", repr(name), "Leave it out for local.")
     if name == "ray":
         from polyscore.experiments.engines.on_ray import OnRay
 

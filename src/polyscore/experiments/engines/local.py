@@ -25,7 +25,7 @@ class Local:
     """
 
     def __init__(self, workers: int = 1) -> None:
-        require(workers >= 1, "workers", "be at least 1", workers)
+        require(workers >= 1, "workers", "be at least 1", workers, "Pass 1 to compute in this process.")
         self.workers = workers
 
     def map(self, task: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -33,9 +33,10 @@ class OnRay:
         cpus: float = 1.0,
         retries: int = RETRIES,
     ) -> None:
-        require(workers >= 1, "workers", "be at least 1", workers)
-        require(gpus >= 0, "gpus", "be at least 0", gpus)
-        require(gpus <= 1 or gpus == int(gpus), "gpus", "be a fraction up to 1 or a whole number", gpus)
+        require(workers >= 1, "workers", "be at least 1", workers, "Pass one or more.")
+        require(gpus >= 0, "gpus", "be at least 0", gpus, "Pass 0 for none.")
+        require(gpus <= 1 or gpus == int(gpus), "gpus", "be a fraction up to 1 or a whole number", gpus,
+                "Pass 0.5 for two workers a GPU, or 1, 2, ....")  # fmt: skip
         self.address, self.workers, self.gpus, self.cpus, self.retries = address, workers, gpus, cpus, retries
 
     def map(self, task: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

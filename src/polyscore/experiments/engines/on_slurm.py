@@ -37,10 +37,12 @@ class OnSlurm:
         cluster: str = "slurm",
         poll: float = 2.0,
     ) -> None:
-        require(workers >= 1, "workers", "be at least 1", workers)
-        require(cluster in ("slurm", "local", "debug"), "cluster", "be slurm, local or debug", repr(cluster))
-        require(gpus >= 0 and gpus == int(gpus), "gpus", "be a whole number of at least 0 on SLURM", gpus)
-        require(minutes >= 1, "minutes", "be at least 1", minutes)
+        require(workers >= 1, "workers", "be at least 1", workers, "Pass one or more.")
+        require(cluster in ("slurm", "local", "debug"), "cluster", "be slurm, local or debug", repr(cluster),
+                "Leave it out for slurm.")  # fmt: skip
+        require(gpus >= 0 and gpus == int(gpus), "gpus", "be a whole number of at least 0 on SLURM", gpus,
+                "Pass 0 or 1; a share of a GPU is for --engine ray.")  # fmt: skip
+        require(minutes >= 1, "minutes", "be at least 1", minutes, "Pass how long one job may take.")
         self.folder, self.workers, self.cluster, self.poll = Path(folder), workers, cluster, poll
         self.parameters: dict[str, Any] = {"timeout_min": minutes, "cpus_per_task": cpus, "gpus_per_node": int(gpus)}
         if cluster == "slurm":

@@ -88,6 +88,6 @@ SETTINGS = {
 def setting(name: str) -> ImageSetting:
     """Return a setting by name, such as "ood-both-table"."""
     if name not in SETTINGS:
-        hint = nearest(name, SETTINGS, cutoff=0.6)
+        hint = nearest(name, SETTINGS, cutoff=0.6) or " Choose one of these."
         raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
     return SETTINGS[name]

@@ -62,9 +62,11 @@ class Block(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         changed = [name for name in ("times", "widths", "rare") if getattr(self, name) is not None]
-        require(self.variant or not changed, "variant", f"name a block with {', '.join(changed)}", "nothing")
+        require(self.variant or not changed, "variant", f"name a block with {', '.join(changed)}", "nothing",
+                "Add a variant: of your own.")  # fmt: skip
         foreign = [name for name in self.settings if self.rare is not None and not _is_ood(name)]
-        require(not foreign, "rare", f"go with {', '.join(f'ood-{other}' for other in OBJECTS)}", shorten(foreign))
+        require(not foreign, "rare", f"go with {', '.join(f'ood-{other}' for other in OBJECTS)}", shorten(foreign),
+                "Leave rare out of other settings.")  # fmt: skip
 
     def experiments(self, real: Real) -> list[ImageExperiment]:
         """Return its experiments on these rooms."""
@@ -128,7 +130,7 @@ def stages(path: Path | str | None = None) -> dict[str, list[Block]]:
 
 def _blocks(name: str, given: Any) -> list[Block]:
     require(isinstance(given, Sequence) and not isinstance(given, str) and given, f"stage {name}",
-            "be a list of blocks", shorten(given, 80))  # fmt: skip
+            "be a list of blocks", shorten(given, 80), "Write a list: - {settings: [...]}.")  # fmt: skip
     return [Block.parse(block, f"a block of stage {name}") for block in given]
 
 
@@ -136,7 +138,8 @@ def stage(name: str, path: Path | str | None = None) -> list[Block]:
     """Return the blocks of a stage."""
     known = stages(path)
     if name not in known:
-        raise ArgumentError(f"a stage must be one of {', '.join(known)}; got {shorten(name)}.{nearest(name, known)}")
+        near = nearest(name, known) or " Choose one of these."
+        raise ArgumentError(f"a stage must be one of {', '.join(known)}; got {shorten(name)}.{near}")
     return known[name]
 
 

@@ -50,7 +50,7 @@ def composed_covariance(q: Composition) -> Tensor:
 
 def product_covariance(q: Composition) -> Tensor:
     """Return prod_a cov_a^{w_a} / W for commuting covariances, `(d, d)`, float64: Theorem 2 (there W = 1)."""
-    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}")
+    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}", "Raise the positive exponents.")
     parts = _weighted(q)
     worst = max(_commutator(a.cov, b.cov) for _, a in parts for _, b in parts)
     require(worst < 1e-9, "the covariances", "commute", f"relative commutator {worst:.3g}",
@@ -67,9 +67,9 @@ def naive_covariance(q: Composition, churn: float = 1.0, steps: int = 1000) -> T
         churn: nu / eta: 1 is the SDE, 0 the ODE.
         steps: of the fourth-order integration.
     """
-    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}")
+    require(q.total > 0, "W, the sum of the exponents,", "be positive", f"{q.total:g}", "Raise the positive exponents.")
     require(0 <= churn < float("inf"), "churn", "be at least 0 and finite", churn, "1 is the SDE, 0 the ODE.")
-    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps, "Leave it out for 1000.")
     require_memory(96 * int(steps) * q.event[0] ** 2, f"{steps} steps in {q.event[0]} dimensions", "Use fewer steps.")
     late, early = _ends(q)
     times = _logit_grid(late, early, 2 * steps + 1)
@@ -99,7 +99,9 @@ def _weighted(q: Composition) -> list[tuple[float, Gaussian]]:
     for name, exponent in q.exponents.items():
         part = q.distribution(name)
         if not isinstance(part, Gaussian):
-            raise CompositionError(f"every factor must be a Gaussian here; got {name!r}, a {type(part).__name__}.")
+            raise CompositionError(
+                f"every factor must be a Gaussian here; got {name!r}, a {type(part).__name__}. Sample it instead."
+            )
         pairs.append((exponent, part))
     return pairs
 

@@ -32,8 +32,8 @@ def statements(n: int = 4000, steps: int = 400, seed: int = 0) -> Iterator[State
         steps: time steps of the simulations.
         seed: of the simulations.
     """
-    require(is_count(n) and n >= 2, "n", "be a whole number of at least 2", n)
-    require(is_count(steps), "steps", "be a whole number of at least 1", steps)
+    require(is_count(n) and n >= 2, "n", "be a whole number of at least 2", n, "Draw two or more.")
+    require(is_count(steps), "steps", "be a whole number of at least 1", steps, "Pass one or more.")
     require_memory(3000 * int(n), f"the {25 * n} samples of a statement", "Use a smaller n.")
     works: list[Callable[[], Statement]] = [
         lambda: composed("W = 1", {"a1": 1, "a2": 1, "base": -1}, n, steps, seed),
