@@ -349,3 +349,15 @@ def test_a_composition_of_few_points_is_shown_as_it_was_sampled(tmp_path):
     shown = json.loads(run("sample", tmp_path / "RUN", "A * B / control", *options).stdout)
     assert shown["validity"] == "it decays in every direction"
     assert any("proper beyond doubt" in finding for finding in shown["findings"]) and shown["reason"]
+
+
+def test_a_mixture_has_no_steps_and_draws_no_rows_again(tmp_path: Path) -> None:
+    cells = table(tmp_path / "cells.csv", rows=12)
+    run_of = ("fit", cells, "-c", "condition", "--kind", "mixture", "--out", tmp_path / "RUN")
+    shown = json.loads(run(*run_of, "--json").stdout)
+    assert (shown["steps"], shown["of_steps"], shown["closed_form"]) == (0, 0, True)
+    assert ps.load(tmp_path / "RUN").training["steps"] == 0
+    again = run(*run_of)
+    assert "a Gaussian mixture a condition, and no network" in again.stdout and "20000" not in again.stdout
+    assert any("Of so few a mixture is little more" in warning for warning in shown["warnings"])
+    assert not any("Networks will draw" in warning for warning in shown["warnings"])

@@ -22,10 +22,11 @@ _HELP = {
     "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
     "out": "Folder for the model and the training, made if missing.",
     "model": "conditional (one network told the condition) or separate (one network each).",
-    "kind": "structured (a mixture, and a network where that is not enough), mixture, vanilla (a network alone), or a "
-    "name that a module of yours has registered (--import, before the command).",
-    "steps": "Optimiser steps; raise them to train on. 10,000, or 20,000 of vanilla.",
-    "width": "Width of the network's layers; 256, or 512 of vanilla.",
+    "kind": "structured (a mixture, and a network where that is not enough), mixture (alone: nothing is trained, and "
+    "steps and width do not matter), vanilla (a network alone), or a name that a module of yours has registered "
+    "(--import, before the command).",
+    "steps": "Optimiser steps; raise them to train on. 10,000, or 20,000 of vanilla; of no matter to mixture.",
+    "width": "Width of the network's layers; 256, or 512 of vanilla; of no matter to mixture.",
     "learning_rate": "Of Adam, constant; 5e-4, or 2e-4 of vanilla.",
     "options": "Of that kind, a mapping such as '{features: 8}'.",
     "ensemble": "Networks with seeds of their own; several make an ensemble, which knows its doubt.",
@@ -159,7 +160,7 @@ def summarise(family: Family, data: Table, steps: int) -> dict[str, Any]:
         "coordinates": "the data's own" if family.units is None else family.units.described(family.variables),
         "left_out": list(data.left_out),
         "steps": family.training["steps"],
-        "of_steps": steps,
+        "of_steps": steps if family.training["steps"] else 0,  # none where there is nothing to train
         "seed": family.training["seed"],
         "closed_form": all(condition.is_closed_form for condition in map(family.__getitem__, family)),
     }

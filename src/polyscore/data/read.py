@@ -14,7 +14,7 @@ from polyscore.errors import require
 from polyscore.notices import warn
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
-FEW = 20  # rows of a condition below which a warning says that it is being learned by heart
+FEW = 20  # rows of a condition below which a warning says how little can be learned of them
 
 
 def read_table(path: str | Path, condition_column: str, columns: Sequence[str] | None = None) -> Table:
@@ -39,13 +39,13 @@ def read_table(path: str | Path, condition_column: str, columns: Sequence[str] |
 
 
 def warn_of_few(table: Table) -> None:
-    """Warn of conditions with so few rows that a network learns them by heart."""
+    """Warn of conditions with so few rows that no kind of model learns much more than these."""
     few = {name: count for name, count in table.rows.items() if count < FEW}
     if few:
         shown = ", ".join(f"{name!r} has {count}" for name, count in list(few.items())[:6])
         warn(
-            f"a condition should have {FEW} rows or more; {shown}. Networks will draw those rows again and nothing "
-            "between them. Merge or leave out such conditions."
+            f"a condition should have {FEW} rows or more; {shown}. Of so few a mixture is little more than their mean "
+            "and width, and a network alone draws them again. Merge or leave out such conditions."
         )
 
 

@@ -179,6 +179,7 @@ def _models(trainer: Trainer, pools: Pools) -> list[Checkpoint]:
     models = []
     for m, (seed, network) in enumerate(zip(trainer.seeds, trainer.networks(), strict=True)):
         steps = recipe.steps if trainer.step == trainer.steps else trainer.step
+        steps = steps if trainer.trains else 0
         training = {"recipe": recipe.to_dict(), "seed": seed, "steps": steps,
                     "train_sizes": pools.sizes[m].tolist()}  # fmt: skip
         training |= {"variables": list(pools.variables)} if pools.variables else {}

@@ -31,7 +31,7 @@ class Recipe(Checked):
     Attributes:
         model: "conditional" (one network told the condition) or "separate" (one network a condition).
         steps: optimiser steps; like the next three, what the kind suggests unless it is given: 20,000 of 4 x 512 at
-            2e-4 for "vanilla", 10,000 of 3 x 256 at 5e-4 for "structured".
+            2e-4 for "vanilla", 10,000 of 3 x 256 at 5e-4 for "structured". "mixture" trains nothing, and heeds none.
         batch: points per step and network; a conditional network takes batch // A of each of its A conditions.
         learning_rate: of Adam, constant.
         width, depth: of the network.
