@@ -83,7 +83,8 @@ class SuperDiff(Sampler):
                 "It superposes conditions: use FeynmanKac for quotients.")  # fmt: skip
         if len(q.exponents) > 1:
             warn(
-                f"the target of {type(self).__name__} is not {q!r}: it is {self.target}. Use FeynmanKac for the product.",
+                f"the target of {type(self).__name__} is not {q!r}: it is {self.target}. Use FeynmanKac for the "
+                "product.",
                 PolyscoreWarning,
             )
 
