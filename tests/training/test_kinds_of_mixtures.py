@@ -12,7 +12,8 @@ from polyscore.algebra.proper import certainty, expected, proper
 from polyscore.files.tensors import read_tensors, write_tensors
 from polyscore.models.fitted import Fitted
 from polyscore.nn.structured import shrunk
-from polyscore.training import trainer
+from polyscore.training import Recipe, trainer
+from polyscore.training.pools import stack_pools
 
 QUICK = {"steps": 200, "width": 32, "depth": 2, "learning_rate": 2e-3, "progress": False}
 
@@ -225,3 +226,26 @@ def test_forged_mixtures_are_refused_in_words(name, value, tmp_path):
     write_tensors(path, tensors, about)
     with pytest.raises(ps.errors.PolyscoreError, match="is missing or wrong"):
         ps.load(path)
+
+
+def split(data: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What a structured training of these conditions trains on, and what it holds out."""
+    pools = stack_pools([data], standardise=False)
+    made = trainer.Trainer(pools, [0], Recipe(width=8, depth=1, bend=False), torch.device("cpu"))
+    parts = (made.points, made.sizes), made.held
+    trained, held = (
+        [pool[: int(size)] for pool, size in zip(points[0], sizes[0], strict=True)] for points, sizes in parts
+    )
+    return trained, held
+
+
+def test_rows_that_repeat_are_trained_on_or_held_out():
+    draw = torch.Generator().manual_seed(5)
+    once = torch.randn(60, 2, generator=draw)
+    thrice = torch.cat([once, once, once])[torch.randperm(180, generator=draw)]
+    trained, held = split({"once": once, "thrice": thrice, "few": once[:9].repeat(20, 1)})
+    assert torch.equal(held[0], once[4::5])  # as ever where nothing repeats
+    rows = [{tuple(row) for row in part.tolist()} for part in (trained[1], held[1])]
+    assert not rows[0] & rows[1] and (len(rows[0]), len(rows[1])) == (48, 12)
+    assert (len(trained[1]), len(held[1])) == (144, 36)
+    assert len(trained[2]) == 180 and not len(held[2])  # nine different rows are all trained on

@@ -8,6 +8,7 @@ and a training resumed at any step sees the numbers it would have seen.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,8 +59,9 @@ class Trainer:
         check_stack(self.network, len(self.network_seeds))
         self.network.observe(self.points, self.sizes)
         if share := self.network.held_out:
-            self.held = _parted(self.points, self.sizes, share, held=True)
-            self.points, self.sizes = _parted(self.points, self.sizes, share, held=False)
+            out = _held_out(self.points, self.sizes, round(1 / share))
+            self.held = _chosen(self.points, self.sizes, out)
+            self.points, self.sizes = _chosen(self.points, self.sizes, ~out)
         check_prediction(self.network, len(self.network_seeds))
         parameters = list(self.network.parameters())
         self.steps = recipe.steps if parameters else 1  # where there is nothing to train, all was observed
@@ -262,15 +264,24 @@ def _fitting(name: str, value: Tensor, own: Tensor) -> Tensor:
     return value
 
 
-def _parted(points: Tensor, sizes: Tensor, share: float, held: bool) -> tuple[Tensor, Tensor]:
-    """Return every k-th of points `(G, C, n, d)`, 1 / k the share, which is held out, or all the others; with sizes.
+def _held_out(points: Tensor, sizes: Tensor, every: int) -> Tensor:
+    """Return which of points `(G, C, n, d)` are held out, `(G, C, n)`: every k-th, and of rows that repeat all or none.
 
     Few points are all trained on: where a condition has less than two that would be held out, none is.
     """
-    every, places = round(1 / share), torch.arange(points.shape[2], device=points.device)
-    out = (places % every == every - 1) & (sizes[..., None] >= 2 * every)
-    chosen = (out if held else ~out) & (places < sizes[..., None])
-    # Chosen points first, in their order; what is beyond the new sizes is never looked at.
+    places = torch.arange(points.shape[2], device=points.device).repeat(*sizes.shape, 1)
+    different = sizes.clone()
+    for g, c in itertools.product(*map(range, sizes.shape)):
+        pool = points[g, c, : int(sizes[g, c])]
+        distinct, which = torch.unique(pool, dim=0, return_inverse=True)
+        if len(distinct) < len(pool):
+            places[g, c, : len(pool)], different[g, c] = which, len(distinct)
+    return (places % every == every - 1) & (different[..., None] >= 2 * every)
+
+
+def _chosen(points: Tensor, sizes: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+    """Return some of points `(G, C, n, d)`, with sizes: first, in their order; what is beyond is never looked at."""
+    chosen = which & (torch.arange(points.shape[2], device=points.device) < sizes[..., None])
     order = (~chosen).int().argsort(dim=-1, stable=True)
     return torch.gather(points, 2, order[..., None].expand_as(points)), chosen.sum(-1)
 
