@@ -212,3 +212,25 @@ def test_warnings_name_the_line_that_called():
     with pytest.warns(DegeneracyWarning, match="signal") as caught:
         ps.Denoise(steps=100).sample(far["a"], 10)
     assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize(
+    "values, known",
+    [
+        ([0.0] * 199 + [40.0], False),  # one swarm holds all: the formula says 1, whatever the others would be
+        ([0.0] * 100 + [30.0] * 10, False),
+        ([0.0] * 100 + [30.0] * 100, True),
+        ([0.0, 0.1, 0.05], True),  # few that agree
+        ([0.0, 0.1, 9.0], False),
+    ],
+)
+def test_the_error_of_log_z_is_unknown_where_few_swarms_count(values, known):
+    p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=2.0)})
+    run = ps.FeynmanKac(8, steps=10).sample(p["a"] ** 0.5 * p["b"] ** 0.5, len(values), progress=False)
+    claimed = dataclasses.replace(run, log_evidence=torch.tensor(values), possible_log_evidence=(-math.inf, math.inf))
+    assert math.isfinite(claimed.log_evidence_error) == known
+    assert ("error unknown" in claimed.summary()) != known and ("±" in claimed.summary()) == known
+    few = len(values) >= 20 and not known
+    assert any("the error of log Z is unknown" in finding for finding in claimed.findings) == few
+    impossible = dataclasses.replace(claimed, possible_log_evidence=(-math.inf, -10.0))
+    assert any("log Z of such a composition must be at most -10" in finding for finding in impossible.findings)

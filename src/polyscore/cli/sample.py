@@ -217,8 +217,13 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
         "lowest ESS": f"median {number(lowest['median'])}, worst {number(lowest['worst'])} of {summary['particles']}",
         "unique ancestors": f"median {number(ancestors['median'])}, worst {number(ancestors['worst'])}",
         "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
-        "log evidence": (f"{number(evidence)} ± {summary['log_evidence_error']:.2g}" if weighted else _NO_EVIDENCE)
+        "log evidence": (f"{number(evidence)}{_error(summary['log_evidence_error'])}" if weighted else _NO_EVIDENCE)
         + (f" (exact {number(exact)})" if exact is not None else ""),
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
     }
+
+
+def _error(error: float) -> str:
+    """That of the evidence, where swarms tell it."""
+    return f" ± {error:.2g}" if error == error else ", error unknown"

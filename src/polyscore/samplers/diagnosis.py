@@ -22,6 +22,7 @@ _FAR = 30  # times the median distance: of Gaussian samples in one dimension, on
 _FEWEST = 20  # swarms below which shares among them say nothing
 _ALONE = 0.05  # share of the way from 1 to K below which single particles hold the weight
 _DECIDES = 0.5  # share of all loss of log ESS in one step, and nats of it, beyond which that step decides
+_AGREE = 0.8  # effective share of swarms from which even a few tell the error of log Z
 _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in total variation is then up to 0.76
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
@@ -157,14 +158,25 @@ def _of_swarms(run: Run, particles: int) -> str:
         return ""
     return (
         f"swarms should agree on the evidence; by theirs only {100 * share:.2g} % of {len(run.samples)} count, so that "
-        f"K = {particles} does not settle the correction. Use more particles until this stops, or Denoise."
+        f"K = {particles} does not settle the correction{_and_no_error(run)}. Use more particles until this stops, or "
+        "Denoise."
     )
+
+
+def tells_error(effective: float, swarms: int) -> bool:
+    """Whether so many effective swarms of all tell the error of log Z; those without weights tell nothing."""
+    return effective >= _FEWEST or effective >= _AGREE * swarms
+
+
+def _and_no_error(run: Run) -> str:
+    return "" if tells_error(run.effective_swarms, len(run.samples)) else ", and the error of log Z is unknown"
 
 
 def _of_evidence(run: Run) -> str:
     value, (low, high) = run.total_log_evidence, run.possible_log_evidence
-    slack = _IMPOSSIBLE + 4 * run.log_evidence_error
-    if math.isnan(value) or math.isnan(slack) or low - slack <= value <= high + slack:
+    error = run.log_evidence_error
+    slack = _IMPOSSIBLE + 4 * (error if error == error else 1.0)  # what swarms that disagree would say at most
+    if math.isnan(value) or len(run.samples) < 2 or low - slack <= value <= high + slack:
         return ""
     rule = f"at least {low:g}" if value < low else f"at most {high:g}"
     return (
@@ -194,11 +206,9 @@ def summary(run: Run) -> str:
     if particles > 1:
         lines.append(_swarm_line(run, particles))
     if not math.isnan(run.total_log_evidence):
-        error = run.log_evidence_error
-        doubt = f" ± {error:.2g}" if error == error else ", of one swarm"
-        learned = (
-            "" if run.arithmetic == "closed form" else " (the error among swarms; that of the models is not in it)"
-        )
+        doubt = _doubt(run.log_evidence_error, run.effective_swarms, swarms)
+        told = run.arithmetic == "closed form" or "±" not in doubt
+        learned = "" if told else " (the error among swarms; that of the models is not in it)"
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
     if run.acceptance is not None:
         share, worst = 100 * run.acceptance.mean(), 100 * run.acceptance.min()
@@ -210,6 +220,13 @@ def summary(run: Run) -> str:
     found = run.findings
     lines += [f"- {finding}" for finding in found] or [verdict(run)]
     return "\n".join(lines)
+
+
+def _doubt(error: float, effective: float, swarms: int) -> str:
+    """What follows log Z: its error, or why there is none."""
+    if error == error:
+        return f" ± {error:.2g}"
+    return ", of one swarm" if swarms == 1 else f", error unknown: {effective:.2g} of {swarms} swarms hold it"
 
 
 def verdict(run: Run) -> str:

@@ -129,9 +129,20 @@ class Run:
 
     @property
     def log_evidence_error(self) -> float:
-        """Standard error of `total_log_evidence` from the swarms' disagreement; NaN for fewer than two swarms."""
+        """Standard error of `total_log_evidence` from the swarms' disagreement; NaN where that does not tell it.
+
+        It tells nothing where so few swarms hold the evidence that others like them may not have been met: fewer than
+        20 by `effective_swarms`, unless that is nearly all of them. The formula would say 1 at most, however wrong.
+        """
         swarms, share = len(self.log_evidence), self.evidence_share
-        return math.sqrt(max(0.0, 1 / share - 1) / (swarms - 1)) if swarms > 1 and share == share else math.nan
+        if swarms < 2 or not diagnosis.tells_error(self.effective_swarms, swarms):
+            return math.nan
+        return math.sqrt(max(0.0, 1 / share - 1) / (swarms - 1))
+
+    @property
+    def effective_swarms(self) -> float:
+        """Effective number of swarms by their evidence, from 1 to N; NaN without weights."""
+        return len(self.log_evidence) * self.evidence_share
 
     @property
     def evidence_share(self) -> float:
