@@ -1,5 +1,6 @@
 """Every kind of sampler: by name in specs and on the command line, on networks, and in the data's units."""
 
+import inspect
 import json
 import shutil
 from pathlib import Path
@@ -94,3 +95,11 @@ def test_scores_that_are_not_finite_are_named(kind):
                    "bad": ps.Learned(broken, (2,), ps.VP(), "score")})  # fmt: skip
     with pytest.raises(ScoreError, match=r"condition 'bad' gives \d+ non-finite"):
         short(kind).sample(p["good"] * p["bad"], 20, seed=1)
+
+
+def test_signatures_offer_what_is_taken():
+    """`resampling=None`, no weights, is no option of a sampler that weighs; its signature must not say so."""
+    for kind in (ps.FeynmanKac, ps.PrecisionFeynmanKac, ps.Controlled):
+        assert "None" not in inspect.signature(kind).parameters["resampling"].annotation
+        with pytest.raises(ValueError, match="resampling must"):
+            kind(resampling=None)

@@ -37,7 +37,7 @@ class FeynmanKac(Sampler):
 
     particles: int = 16
     clip: float | None = None
-    resampling: str | Resampler | None = setting("systematic", RESAMPLING)
+    resampling: str | Resampler = setting("systematic", RESAMPLING)
     threshold: float = 1.0
     window: tuple[float, float] | None = None
     ancestry: bool = False

@@ -32,8 +32,23 @@ _FEW, _PROBES = 8, 8  # coordinates up to which traces are exact, and the probes
 _FLOOR = number(0, 1, ends=False)
 
 
+class ByJacobians:
+    """What both samplers are, whose scores need the Jacobians of every condition's."""
+
+    @property
+    def graphable(self) -> bool:
+        """Whether a matrix is positive is decided by the host."""
+        return False
+
+    def check(self, q: Composition) -> None:
+        """Refuse points that are no vectors, or whose Jacobians would be too large."""
+        good = len(q.event) == 1 and math.prod(q.event) <= MOST_COORDINATES
+        require(good, f"points of {type(self).__name__}", f"be vectors of at most {MOST_COORDINATES} coordinates",
+                q.event, "It needs whole Jacobians of scores: use FeynmanKac.")  # fmt: skip
+
+
 @dataclass(frozen=True, repr=False)
-class PrecisionWeighted(Sampler):
+class PrecisionWeighted(ByJacobians, Sampler):
     """Denoise by s = M^-1 sum_a w_a R_a s_a, the score of the noised composition where sources are Gaussian.
 
     The target is prod_a P_a^{w_a}, without weights; elsewhere than among Gaussians its error is that of taking each
@@ -51,22 +66,13 @@ class PrecisionWeighted(Sampler):
     kernels: tuple[Kernel, ...] = field(default=(), init=False)
     floor: float = setting(0.1, _FLOOR)
 
-    @property
-    def graphable(self) -> bool:
-        """Whether a matrix is positive is decided by the host."""
-        return False
-
-    def check(self, q: Composition) -> None:
-        """Refuse points whose Jacobians would be too large."""
-        check_points(q, "PrecisionWeighted")
-
     def prepare(self, q: Composition, times: Tensor, like: Tensor) -> Field:
         """Return what gives the weighted score."""
         return PrecisionField(q, times, like, extent_of(q).size, self.floor)
 
 
 @dataclass(frozen=True, repr=False)
-class PrecisionFeynmanKac(FeynmanKac):
+class PrecisionFeynmanKac(ByJacobians, FeynmanKac):
     """Feynman-Kac correction whose particles are carried by the precision-weighted score.
 
     Weights make up for what taking every x_0 given x_t for Gaussian leaves wrong, so samples and evidence are those of
@@ -94,23 +100,7 @@ class PrecisionFeynmanKac(FeynmanKac):
     probes: int | None = setting(None, optional(count(2, 10_000)))
     probe_seed: int = setting(0, count(0))
 
-    @property
-    def graphable(self) -> bool:
-        """Whether a matrix is positive is decided by the host."""
-        return False
-
-    def check(self, q: Composition) -> None:
-        """Refuse points whose Jacobians would be too large."""
-        check_points(q, "PrecisionFeynmanKac")
-
     def prepare(self, q: Composition, times: Tensor, like: Tensor) -> Field:
         """Return what gives the score of the move, and its rate."""
         probes = _PROBES if self.probes is None and q.event[0] > _FEW else self.probes
         return ProposalField(q, times, like, extent_of(q).size, self.floor, self.churn, probes, self.probe_seed)
-
-
-def check_points(q: Composition, name: str) -> None:
-    """Refuse points that are no vectors, or whose Jacobians would be too large."""
-    good = len(q.event) == 1 and math.prod(q.event) <= MOST_COORDINATES
-    require(good, f"points of {name}", f"be vectors of at most {MOST_COORDINATES} coordinates", q.event,
-            "It needs whole Jacobians of scores: use FeynmanKac.")  # fmt: skip
