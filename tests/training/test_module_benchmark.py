@@ -48,7 +48,8 @@ def test_the_rows_of_a_cpu(script):
         "4 x 16 silu, 3 steps, K = 1, network of ps.fit: float32",
     ]  # fmt: skip
     assert len(rows) == 6 and cells(rows[0])[2] == "1.00"
-    assert float(cells(rows[3])[3]) == pytest.approx(2.0 / float(cells(rows[3])[1]), rel=0.2)
+    seconds, ratio = (float(cells(rows[3])[place]) for place in (1, 3))  # seconds are shown to a thousandth
+    assert 2.0 / (seconds + 0.00051) <= ratio <= 2.0 / max(seconds - 0.00051, 1e-9)
     [*_, row] = script.paired_on_cpu(bench, swarms=8, particles=2, steps=3, seeds=1)
     assert "+0.00 %" in row or "-0.00 %" in row  # too few particles for a table
 
