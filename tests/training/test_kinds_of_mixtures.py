@@ -249,3 +249,27 @@ def test_rows_that_repeat_are_trained_on_or_held_out():
     assert not rows[0] & rows[1] and (len(rows[0]), len(rows[1])) == (48, 12)
     assert (len(trained[1]), len(held[1])) == (144, 36)
     assert len(trained[2]) == 180 and not len(held[2])  # nine different rows are all trained on
+
+
+@pytest.mark.parametrize("dim, points", [(2, 2000), (3, 500), (5, 3000)])
+def test_fits_that_are_improper_by_their_form_get_a_tail_of_one_point(dim, points):
+    """A's wide part falls off slower than control, so that A * B / control grows far from all data."""
+    draw = torch.Generator().manual_seed(3)
+    wide = 1 + 2 * (torch.rand(points, 1, generator=draw) < 0.15)
+    data = {name: scale * torch.randn(points, dim, generator=draw) + place
+            for name, scale, place in (("A", wide, 0.5), ("B", 1.0, 0.0), ("control", 0.6, 0.0))}  # fmt: skip
+    q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+    assert q.validity().proper is False and certainty(q.factors, list(q.exponents.values()), 0.0) < -10
+    with pytest.warns(ps.errors.PolyscoreWarning, match="one point's worth of a Gaussian of .* Trust no sample"):
+        other = proper(q)
+    assert other.validity().proper is True
+    assert other.factors[2].components.weights[-1].item() == pytest.approx(1 / (points + 1))
+    assert other.factors[:2] == q.factors[:2]
+    # One point of n: where the data of control are, its density is what it was, to a few parts in n.
+    x = data["control"][data["control"].square().sum(1) < 0.36 * dim]
+    before, after = (ps.exact(c.family["control"]).log_prob(x) for c in (q, other))
+    assert 0 < (after - before).abs().max() < 3 / points
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = ps.auto(q).sample(q, 300, seed=0, progress=False).samples
+    assert samples.isfinite().all() and samples.abs().max() < 30

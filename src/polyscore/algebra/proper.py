@@ -59,20 +59,23 @@ def _composed(q: Composition, factors: Sequence[Fitted]) -> Composition:
 
 
 def _with_tails(q: Composition, factors: Sequence[Fitted]) -> Composition:
-    """The composition whose denominators have one point's worth of a Gaussian that is wide enough."""
+    """The composition whose denominators have one point's worth of a Gaussian that is wide enough, if any is."""
     wide = 1.0
-    while True:
-        other = _composed(q, [factor.with_tail(wide) if w < 0 else factor
-                              for factor, w in zip(factors, q.exponents.values(), strict=True)])  # fmt: skip
-        if other.validity().proper or wide >= _WIDEST:
-            break
+    while not (other := _denominators_with(q, factors, wide)).validity().proper:
         wide *= 2
+        if wide > _WIDEST:
+            return q  # as improper as it was: samplers say so
     warn(
         f"fits should fall off alike; those of {q!r} do not, and far from all data the composition grows. Its "
         f"denominators were given one point's worth of a Gaussian of {wide:g} times their covariance. Trust no sample "
         "far from the data; compare with Denoise, which hardly feels it."
     )
     return other
+
+
+def _denominators_with(q: Composition, factors: Sequence[Fitted], wide: float) -> Composition:
+    return _composed(q, [factor.with_tail(wide) if w < 0 else factor
+                         for factor, w in zip(factors, q.exponents.values(), strict=True)])  # fmt: skip
 
 
 def expected(z: float) -> float:
