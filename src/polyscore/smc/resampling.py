@@ -91,8 +91,14 @@ class Multinomial(Resampler):
 
 
 @dataclass(frozen=True)
-class Residual(Multinomial):
+class Residual(Resampler):
     """floor(K w_k) copies for certain; the rest drawn multinomially from the fractional parts."""
+
+    def uniforms(self, particles: int) -> int:
+        return particles
+
+    def points(self, particles: int, u: Tensor) -> Tensor:
+        return u
 
     def choose(self, weights: Tensor, u: Tensor) -> Tensor:
         particles = weights.shape[-1]
