@@ -107,7 +107,7 @@ def test_without_weights_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
 
 def test_auto_takes_dinov2_where_its_weights_are(tiny_dinov2: Path, tmp_path: Path) -> None:
     assert choose("auto", str(tiny_dinov2)) == ("dinov2-large", str(tiny_dinov2))
-    with pytest.warns(PolyscoreWarning, match="they are not: efficientnet-lite0 is used"):
+    with pytest.warns(PolyscoreWarning, match="they are not, and efficientnet-lite0 is used"):
         assert choose("auto", str(tmp_path / "nowhere")) == ("efficientnet-lite0", None)
     assert choose("efficientnet-lite0") == ("efficientnet-lite0", None)
     with pytest.raises(PolyscoreError, match=r"one of efficientnet-lite0, dinov2-large; got 'dino'\."):
