@@ -1,5 +1,7 @@
 """The automatic choice: by what the composition says of itself, and with a reason."""
 
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from polyscore.mixtures import Parts, redrawn, support
 from polyscore.paper.settings import setting
 from polyscore.paper.theory.interventions import nonlinear_example
 from polyscore.samplers import Auto, build_sampler, describe
-from polyscore.samplers.auto import correction
+from polyscore.samplers.auto import Correction, correction
 
 
 def fitted(name: str, n: int, seed: int = 0) -> ps.Composition:
@@ -132,6 +134,23 @@ def test_a_form_that_does_not_fit_is_not_corrected():
     assert found.halved > 2 * found.redrawn and found.signal < 2 * found.halved
     chosen = ps.auto(q)
     assert isinstance(chosen, ps.Denoise) and ("halves" in chosen.reason or "redrawing" in chosen.reason)
+
+
+@pytest.mark.parametrize(
+    ("signal", "setting_", "kind"),
+    [
+        (3.0, "mixture-id", ps.Denoise),
+        (5.0, "mixture-id", ps.FeynmanKac),
+        (3.0, "gaussian-nonfactorized-id", ps.Controlled),
+    ],
+)
+def test_halves_weigh_as_much_as_redrawn_fits_and_not_among_gaussians(monkeypatch, signal, setting_, kind):
+    """A mixture whose halves differ by 1 is corrected from a signal of 4 on; of one Gaussian the errors say it all."""
+    monkeypatch.setattr(
+        import_module("polyscore.samplers.auto"), "correction", lambda q, seed: Correction(signal, 0.1, 1.0)
+    )
+    chosen = ps.auto(ps.base_composition(setting(setting_)))
+    assert type(chosen) is kind and ("halves" in chosen.reason) == (kind is ps.Denoise)
 
 
 def test_halves_are_known_of_fits_alone_and_survive_their_file(tmp_path):

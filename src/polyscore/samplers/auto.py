@@ -1,15 +1,15 @@
 """A sampler chosen by what the composition itself says: no reference is asked for.
 
-Three questions, in this order.
+Four questions, in this order.
 
 1. Is there anything to correct? Particles that only add scores gather log-weights G. Redrawing the fits by their own
    errors (`alternatives`) changes G; where Var(G) is less than four times the variance of that change, which is two
    standard errors, correction would amplify the error of the fits rather than mend that of adding scores. Then scores
-   are added, and no more. Errors of a fit take its form for granted. Where the form is wrong, fits to either half of
-   the data differ by more (`halves`), and by about as much as the fit is off by: Var(G) holds that error, too, so that
-   below twice its size less than half of it is worth correcting.
+   are added, and no more.
 2. Is it Gaussian? Then a control leaves nothing to weigh, and four particles do.
-3. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
+3. Does the form fit? Errors of a fit take its form for granted. Where it is wrong, fits to either half of the data
+   differ by more (`halves`), and by about as much as the fit is off by; the same factor of four is asked of them.
+4. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
    their outputs are off in total variation.
 """
 
@@ -43,8 +43,7 @@ _PATHS = 256  # particles that gather log-weights, and pilot swarms
 _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
 _TORN = 0.3
 _FIRST = 16  # particles
-_SHOWN = 4.0  # times the variance that redrawing gives: two standard errors
-_HALVED = 2.0  # times the variance that halves of the data give
+_SHOWN = 4.0  # times the variance that other fits give: two standard errors
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -85,14 +84,14 @@ def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and {found.redrawn:.2g} "
             "of that would come from redrawing the data: correction would amplify their error."
         )
-    if found.halved is not None and found.signal < _HALVED * found.halved:
+    if q.is_gaussian:
+        return Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
+    if found.halved is not None and found.signal < _SHOWN * found.halved:
         return Denoise(), (
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
             "correction would amplify that."
         )
-    if q.is_gaussian:
-        return Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
     sampler, reason = _by_pilots(q, most, seed)
     known = "" if found.redrawn is not None or q.is_closed_form else (
         " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
