@@ -59,6 +59,7 @@ class Stream:
         start, stop: the swarms, `start` a multiple of `block`.
         normal: standard normal if true, else uniform on [0, 1).
         block: swarms per generator; `block_size` of the run.
+        steps: how many will be asked for, where that is known: numbers of later ones need not be drawn.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Stream:
         normal: bool,
         dtype: torch.dtype,
         device: torch.device,
+        steps: int | None = None,
     ) -> None:
         self.seed, self.purpose, self.shape = seed, purpose, shape
         self.start, self.count, self.block = start, stop - start, block
@@ -81,10 +83,11 @@ class Stream:
         # The buffer's length is part of which number lands where: it depends on the block alone, never on the chunk.
         self.length = max(1, min(64, _BUFFER_NUMBERS // numbers))
         self._generator = torch.Generator(device=device)
-        self._page = -1
+        self._page, self._steps = -1, steps
+        rows = self._drawn(0)
         # Both are allocated once: fresh pages for every refill would cost more than the numbers themselves.
-        self._scratch = torch.empty(self.length, block, *shape, dtype=dtype, device=device)
-        self._buffer = torch.empty(self.length, self.count, *shape, dtype=dtype, device=device)
+        self._scratch = torch.empty(rows, block, *shape, dtype=dtype, device=device)
+        self._buffer = torch.empty(rows, self.count, *shape, dtype=dtype, device=device)
 
     def __call__(self, step: int) -> Tensor:
         """Return the numbers of `step`, `(swarms, *shape)`; valid until the next page is drawn."""
@@ -93,6 +96,7 @@ class Stream:
 
     def load(self, step: int) -> None:
         """Make sure that the page of `step` is in the buffer."""
+        assert self._steps is None or step < self._steps, "numbers of a step that was not announced"
         if step // self.length != self._page:
             self._page = step // self.length
             self._fill(self._page)
@@ -101,10 +105,23 @@ class Stream:
         """Return the numbers of the step held by a device index `(1,)`, its page having been loaded."""
         return self._buffer.index_select(0, index % self.length)[0]
 
+    def _drawn(self, page: int) -> int:
+        """How many steps of a page are drawn: those that are asked for, where their numbers are then the same.
+
+        A CPU draws one uniform after the other, and normals in groups of 16; a GPU by the size of the whole.
+        """
+        if self._steps is None or torch.device(self.device).type != "cpu":
+            return self.length
+        rows = min(self.length, self._steps - page * self.length)
+        grouped = not self.normal or self.block * torch.Size(self.shape).numel() % 16 == 0
+        return rows if grouped else self.length
+
     def _fill(self, page: int) -> None:
+        rows = self._drawn(page)
+        scratch = self._scratch[:rows]
         for first in range(0, self.count, self.block):
             self._generator.manual_seed(derive(self.seed, self.purpose, (self.start + first) // self.block, page))
-            draw = self._scratch.normal_ if self.normal else self._scratch.uniform_
+            draw = scratch.normal_ if self.normal else scratch.uniform_
             draw(generator=self._generator)
-            part = self._buffer[:, first : first + self.block]
-            part.copy_(self._scratch[:, : part.shape[1]])
+            part = self._buffer[:rows, first : first + self.block]
+            part.copy_(scratch[:, : part.shape[1]])

@@ -65,7 +65,7 @@ class History:
 def finish(plan: Plan, state: State, history: History, first: int, stop: int) -> Run:
     """Return the result of a chunk: one particle a swarm by its weight, in the data's units, and what was counted."""
     sampler, family = plan.sampler, plan.q.family
-    u = plan.stream("output", (1,), first, stop, normal=False)(0)
+    u = plan.stream("output", (1,), first, stop, normal=False, steps=1)(0)
     standard = state.x if plan.last_signal == 1 else state.x / plan.last_signal
     log_weights = _weighed_for_bend(plan, state, standard)
     final = weigh(log_weights)

@@ -143,10 +143,12 @@ class Plan:
         """Whether both ends of every step count alike."""
         return torch.equal(*(self.scalars[:, Coefficients._fields.index(end)] for end in ("left", "right")))
 
-    def stream(self, purpose: str, shape: tuple[int, ...], start: int, stop: int, normal: bool) -> Stream:
-        """Return the stream of a purpose for swarms start..stop."""
+    def stream(
+        self, purpose: str, shape: tuple[int, ...], start: int, stop: int, normal: bool, steps: int | None = None
+    ) -> Stream:
+        """Return the stream of a purpose for swarms start..stop, for all steps unless for fewer."""
         return Stream(
-            self.seed, purpose, shape, start, stop,
+            self.seed, purpose, shape, start, stop, steps=steps or self.steps,
             block=self.block, normal=normal, dtype=self.like.dtype, device=self.like.device,
         )  # fmt: skip
 

@@ -55,8 +55,8 @@ class State:
 def begin(plan: Plan, first: int, stop: int) -> State:
     """Return the state at the first time: the start's Gaussian, with the mass of the path there as evidence."""
     particles, like = plan.sampler.particles, plan.like
-    z = plan.stream("start", (particles, *plan.event), first, stop, normal=True)(0)
-    u = plan.stream("start pool", (particles,), first, stop, normal=False)(0)
+    z = plan.stream("start", (particles, *plan.event), first, stop, normal=True, steps=1)(0)
+    u = plan.stream("start pool", (particles,), first, stop, normal=False, steps=1)(0)
     x = plan.origin.draw(z, u)
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
     mass = plan.origin.log_mass
