@@ -60,7 +60,7 @@ def to_score(
         return (schedule.drift(t) * x - value) * 2 / schedule.diffusion(t) ** 2
     sigma = level[1] if level else schedule.sigma(t)
     if prediction == "eps":
-        return -value / sigma
+        return value / -sigma
     alpha = level[0] if level else schedule.alpha(t)
     if prediction == "x0":
         return (alpha * value - x) / sigma**2

@@ -122,18 +122,18 @@ def plus(a: Tensor, b: Tensor, factor: float | Tensor) -> Tensor:
 
 def evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
     """Return the state at x: its score, its (clipped) log-weight rate, and the alarm."""
-    clip = plan.sampler.clip
+    clip, clipped = plan.sampler.clip, state.clipped
     score, excess = plan.field(x, i, want_excess=plan.scheme is not None and not plan.by_steps)
     # A sum is finite exactly when all its terms are (short of overflow); 0 * inf and 0 * nan stay nan for good.
-    state = replace(state, x=x, score=score, alarm=state.alarm + 0 * score.sum())
+    alarm = state.alarm + 0 * score.sum()
     if excess is None:
-        return state
+        return replace(state, x=x, score=score, alarm=alarm)
     rate = rate_of(plan, x, score, excess, i)
     if clip is not None:
         clamped = rate.clamp(-clip, clip)
-        share = torch.count_nonzero(clamped != rate) / rate.numel()
-        rate, state = clamped, replace(state, clipped=state.clipped + share)
-    return replace(state, rate=rate, alarm=state.alarm + 0 * rate.sum())
+        clipped = clipped + torch.count_nonzero(clamped != rate) / rate.numel()
+        rate = clamped
+    return replace(state, x=x, score=score, rate=rate, clipped=clipped, alarm=alarm + 0 * rate.sum())
 
 
 def rate_of(plan: Plan, x: Tensor, score: Tensor, excess: Tensor | None, i: int | Tensor) -> Tensor:
