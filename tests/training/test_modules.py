@@ -151,7 +151,7 @@ def test_a_model_that_takes_no_condition_is_named():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("width", "most"), [(16, 4096), (256, 1024), (512, 1024)])
+@pytest.mark.parametrize(("width", "most"), [(16, 8192), (256, 2048), (512, 1024)])
 def test_a_cpu_takes_as_many_rows_as_stay_in_its_cache(width, most):
     net = Net(classes=3, width=width)
     ps.base_composition(together(net, range(3)), base="c2").score(normal(3000, 2), 0.5)

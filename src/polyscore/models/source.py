@@ -17,7 +17,7 @@ from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
 # Rows that a CPU takes through all layers before the next, and numbers of the widest layer: more do not stay in its
 # cache, and take fresh pages.
-_ROWS_ON_CPU, _NUMBERS_ON_CPU = (1024, 4096), 1 << 18
+_ROWS_ON_CPU, _NUMBERS_ON_CPU = (1024, 8192), 1 << 19
 
 # Batches of conditions that are held on a device: those of a run, not all states of an embedding that is trained.
 _MOST_KEPT = 64
@@ -43,6 +43,12 @@ class Source(Group):
         self._called: Callable[..., Tensor] = model
         # What has been brought to a device, with what it was: a copy at every call would make the host wait.
         self._there: dict[Any, tuple[Any, Tensor]] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is; asked at every step, so that other attributes are not looked through."""
+        parameters = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        return next((p.device for p in parameters), torch.device("cpu"))
 
     @property
     def most_rows(self) -> int | None:  # type: ignore[override]
