@@ -14,7 +14,7 @@ from polyscore.devices import matmul_precision
 from polyscore.errors import PolyscoreError
 from polyscore.fields import NetworkField, ScoreField, prepare
 from polyscore.models.network import Network
-from polyscore.nn.mlp import ACTIVATIONS, StackedMLP
+from polyscore.nn.mlp import ACTIVATIONS, IN_PLACE, StackedMLP
 from training.networks import LAYERS, build, families, twin
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6}
@@ -414,3 +414,20 @@ print(sorted(name for name in gpu if name in sys.modules), torch.cuda.is_initial
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[0] == "[] False"
+
+
+def test_activations_in_place_are_the_activations():
+    z = torch.cat([torch.linspace(-30, 30, 20_001), torch.linspace(-1e-3, 1e-3, 2001), torch.tensor([-1e30, 1e30])])
+    for name, act in IN_PLACE.items():
+        torch.testing.assert_close(act(z.clone()), ACTIVATIONS[name](z), rtol=0, atol=2.4e-7)
+    assert IN_PLACE["tanh"](torch.tensor([math.nan, math.inf])).isnan().tolist() == [True, False]
+
+
+@shared_and_separate
+@pytest.mark.parametrize("activation", LAYERS)
+@pytest.mark.parametrize("points", [1, 3, 2048, 2049, 5000])
+def test_in_place_and_in_pieces_a_network_is_itself(activation, shared, points):
+    network, _ = build(3, 2, shared, activation=activation, width=32)
+    x, at = normal(points, network.dim), tuple(part[0] for part in network.embed(torch.tensor([0.4])))
+    torch.testing.assert_close(network.noise_in_place(x, at), network.noise(x, at), **CLOSE)
+    assert network._rows_at_once(points) * -(-points // network._rows_at_once(points)) - points < 32
