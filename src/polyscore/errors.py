@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -166,6 +166,11 @@ def listed(names: Collection[object], most: int = 30, show: Callable[[object], s
     """Return names in a row, as a message lists what it knows; of very many the first. They are quoted unless shown."""
     row = ", ".join((show or _name)(name) for name in islice(names, most))
     return row if len(names) <= most else f"{row}, ... ({len(names)} in all)"
+
+
+def named(names: Sequence[str]) -> str:
+    """Return one condition or several as the subject of a sentence."""
+    return f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"
 
 
 def _name(value: object) -> str:

@@ -21,6 +21,7 @@ from polyscore.errors import (
     check_conditions,
     is_count,
     listed,
+    named,
     shorten,
 )
 from polyscore.models.checkpoints import checkpoint_of, write_checkpoint
@@ -247,9 +248,8 @@ class Family(Mapping[str, "Composition"]):
         members = [self.members[name] for name in names]
         if isinstance(closed := members[0], Distribution):
             at = self.schedule.alpha(t), self.schedule.sigma(t)
-            return self._answer(names, x, t, lambda: torch.as_tensor(closed.score(x, *at), dtype=x.dtype), x.shape)[
-                None
-            ]
+            one = self._answer(names, x, t, lambda: torch.as_tensor(closed.score(x, *at), dtype=x.dtype), x.shape)
+            return one[None]
         group = getattr(members[0], "group", None)
         if group is not None:
             return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
@@ -257,15 +257,15 @@ class Family(Mapping[str, "Composition"]):
 
     def _answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
         """What a model answers, of the shape it should have; or an error that names the conditions."""
-        with asking(lambda got: f"{_who(names)} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}, "
-                                f"event {self.event}; got {got}. Mend {self._asked(names[0])}."):  # fmt: skip
+        with asking(lambda got: f"{named(names)} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}"
+                                f", event {self.event}; got {got}. Mend {self._asked(names[0])}."):  # fmt: skip
             try:
                 scores = ask()
             except ModelError as error:
-                raise ModelError(f"{_who(names)}: {error}") from (error.__cause__ or error)
+                raise ModelError(f"{named(names)}: {error}") from (error.__cause__ or error)
         if not isinstance(scores, Tensor) or tuple(scores.shape) != tuple(shape):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ModelError(f"the score of {_who(names)} must be like x, {tuple(shape)}; got {got}. Mend the model.")
+            raise ModelError(f"the score of {named(names)} must be like x, {tuple(shape)}; got {got}. Mend the model.")
         return scores
 
     def _asked(self, name: str) -> str:
@@ -280,11 +280,6 @@ class Family(Mapping[str, "Composition"]):
                     f"every score must be finite; condition {name!r} gives {bad} non-finite of {score.numel()} entries "
                     f"at t = {t.max().item():.5f}. Check that model's weights, or its behaviour at this noise level."
                 )
-
-
-def _who(names: list[str]) -> str:
-    """Conditions, as an error names them."""
-    return f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"
 
 
 def _event_of(name: str, member: Member) -> tuple[int, ...]:
