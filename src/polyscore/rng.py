@@ -96,7 +96,10 @@ class Stream:
 
     def load(self, step: int) -> None:
         """Make sure that the page of `step` is in the buffer."""
-        assert self._steps is None or step < self._steps, "numbers of a step that was not announced"
+        if self._steps is not None and step >= self._steps:
+            raise ArgumentError(
+                f"step must be below {self._steps}, for which the stream was made; got {step}. Give it more steps."
+            )
         if step // self.length != self._page:
             self._page = step // self.length
             self._fill(self._page)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from polyscore.errors import ArgumentError
 from polyscore.rng import Stream, block_size
 
 
@@ -31,5 +32,5 @@ def test_few_steps_draw_few_numbers():
 def test_a_step_that_was_not_announced_is_refused():
     told = stream((1, 2), True, torch.float32, 70)
     told(69)
-    with pytest.raises(AssertionError, match="not announced"):
+    with pytest.raises(ArgumentError, match="step must be below"):
         told(70)

@@ -25,22 +25,22 @@ def excess(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> T
     *others, last = scores.unbind()
     reference, total = last.to(wide), sum(exponents)
     differences = [score - reference for score in others]
-    combined = _weighted(differences, exponents) if others else torch.zeros_like(reference)
+    combined = _weighted(differences, exponents[:-1]) if others else torch.zeros_like(reference)
     value = _sum(combined.square(), axes)
     if others:
         # The order of operations that stored results were computed with: minus the squares first, then this.
         squares = [_sum(difference.square(), axes) for difference in differences]
-        value = _weighted(squares, [-w for w in exponents]) + value
+        value = _weighted(squares, [-w for w in exponents[:-1]]) + value
     if total != 1:
         value = value + (total - 1) * _sum(total * reference.square() + 2 * reference * combined, axes)
     return value
 
 
 def _weighted(parts: Sequence[Tensor], factors: Sequence[float]) -> Tensor:
-    """The sum of some parts, each times its factor; there may be more factors."""
+    """The sum of parts, each times its factor."""
     first, *others = parts
     total = first * factors[0]
-    for part, factor in zip(others, factors[1:], strict=False):
+    for part, factor in zip(others, factors[1:], strict=True):
         total = total.add(part, alpha=factor)
     return total
 
