@@ -8,7 +8,7 @@ from images.flat import MIXTURES, RECIPE, flat
 from polyscore.images import PRESETS, train
 from polyscore.images.program import program
 from polyscore.images.unet import build, scheduler
-from polyscore.pipelines.fast.norm import norm, plain
+from polyscore.pipelines.fast.norm import added, norm, plain, plain_added
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -34,6 +34,31 @@ def test_the_norm_is_pytorchs(shape, groups, dtype, act):
     expected = answers(plain, x.double(), weight.double(), bias.double())
     for a, b in zip(found, expected, strict=True):
         assert (a.double() - b).norm() <= (1e-5 if dtype == torch.float32 else 6e-3) * b.norm()
+
+
+def layouts(shape, dtype, source):
+    x = (2 * torch.randn(shape, generator=source, device="cuda") + 1).to(dtype)
+    return [x] if x.dim() == 3 else [x, x.to(memory_format=torch.channels_last)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("shape", "groups"), SHAPES)
+@torch.no_grad()
+def test_shifts_and_sums_are_pytorchs(shape, groups, dtype):
+    """Shifts of several deviations, which the kernel takes out of sums that know nothing of them."""
+    source = torch.Generator("cuda").manual_seed(1)
+    weight, bias = (torch.randn(shape[1], generator=source, device="cuda") for _ in range(2))
+    shift = 3 * torch.randn(shape[:2], generator=source, device="cuda")
+    for x in layouts(shape, dtype, source):
+        expected = plain(x.double(), weight.double(), bias.double(), groups, 1e-5, True, shift.double())
+        found = norm(x, weight, bias, groups, 1e-5, True, shift)
+        assert found.shape == x.shape and found.dtype == dtype
+        assert (found.double() - expected).norm() <= (1e-5 if dtype == torch.float32 else 6e-3) * expected.norm()
+        h = x.flip(0).contiguous()
+        expected = plain_added(x.double(), h.double(), bias.double())
+        assert (added(x, h, bias).double() - expected).norm() <= (
+            1e-6 if dtype == torch.float32 else 4e-3
+        ) * expected.norm()
 
 
 @pytest.mark.parametrize("name", ["32", "64"])

@@ -72,20 +72,27 @@ def _gather(sums_ptr, picture, parts, c, inside, C):
 
 
 @triton.jit
-def _forward_kernel(sums_ptr, weight_ptr, bias_ptr, ab_ptr, moments_ptr, rows, eps, parts, C, each,
-                    GROUPS: tl.constexpr, G_PADDED: tl.constexpr, E_PADDED: tl.constexpr):  # fmt: skip
-    """Of one picture: mean and r of each group, a and b of each channel."""
+def _forward_kernel(sums_ptr, weight_ptr, bias_ptr, shift_ptr, ab_ptr, moments_ptr, rows, eps, parts, C, each,
+                    GROUPS: tl.constexpr, G_PADDED: tl.constexpr, E_PADDED: tl.constexpr,
+                    SHIFT: tl.constexpr):  # fmt: skip
+    """Of one picture: mean and r of each group, a and b of each channel. Sums are of x, moments of x + shift."""
     picture = tl.program_id(0).to(tl.int64)
     g, j = tl.arange(0, G_PADDED), tl.arange(0, E_PADDED)
     c = g[:, None] * each + j[None, :]
     inside = (g < GROUPS)[:, None] & (j < each)[None, :]
     first, second = _gather(sums_ptr, picture, parts, c, inside, C)
+    if SHIFT:
+        shift = tl.load(shift_ptr + picture * C + c, mask=inside, other=0.0).to(tl.float32)
+        second += shift * (2 * first + rows * shift)
+        first += rows * shift
     count = rows * each
     mean = tl.sum(first, 1) / count
     variance = tl.maximum(tl.sum(second, 1) / count - mean * mean, 0.0)
     r = 1 / tl.sqrt(variance + eps)
     a = tl.load(weight_ptr + c, mask=inside, other=0.0).to(tl.float32) * r[:, None]
     b = tl.load(bias_ptr + c, mask=inside, other=0.0).to(tl.float32) - mean[:, None] * a
+    if SHIFT:
+        b += a * shift
     tl.store(ab_ptr + picture * 2 * C + c, a, mask=inside)
     tl.store(ab_ptr + picture * 2 * C + C + c, b, mask=inside)
     tl.store(moments_ptr + picture * 2 * GROUPS + g, mean, mask=g < GROUPS)
@@ -185,12 +192,20 @@ def _apply(s: Cut, x: Tensor, dy: Tensor, ab: Tensor, pq: Tensor, back: bool, ac
     return out
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, act: bool) -> tuple[Tensor, ...]:
-    """Return y like x (pictures, pixels, channels), and what backward needs: a and b, and the moments."""
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, act: bool, shift: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Return y like x (pictures, pixels, channels), and what backward needs: a and b, and the moments.
+
+    Args:
+        shift: added to x first, (pictures, channels); backward knows nothing of it.
+    """
     s, sums, ab = _launches(x)
     moments = torch.empty(s.pictures, 2, groups, device=x.device, dtype=torch.float32)
     _sum(s, x, x, ab, sums, False, False)
-    _forward_kernel[(s.pictures,)](sums, weight, bias, ab, moments, s.rows, eps, s.parts, *_groups(s.channels, groups))
+    sizes = _groups(s.channels, groups)
+    shifts, told = (ab, False) if shift is None else (shift, True)
+    _forward_kernel[(s.pictures,)](sums, weight, bias, shifts, ab, moments, s.rows, eps, s.parts, *sizes, told)
     return _apply(s, x, x, ab, ab, False, act), ab, moments
 
 
