@@ -217,6 +217,19 @@ def test_stacked_training_is_one_by_one_on_the_gpu(model):
         assert torch.equal(one["c0"].score(x, 0.5), other["c0"].score(x, 0.5))  # same company, same bytes
 
 
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")  # networks of 40 steps are poor
+@pytest.mark.parametrize("model", ["conditional", "separate"])
+@pytest.mark.parametrize("kind", ["vanilla", "mixture", "structured"])
+def test_every_kind_trains_and_is_sampled_by_every_sampler_on_the_gpu(kind, model):
+    """Captured steps: a network that reads a number of a tensor cannot be trained here at all."""
+    p = ps.fit(data(1), kind=kind, model=model, steps=40, width=64, depth=2, batch=96)
+    q = ps.parse("c0^0.5 * c1^0.5", p)
+    for sampler in (ps.Denoise(10), ps.FeynmanKac(4, 10), ps.Controlled(4, 10), ps.Controlled(4, 10, bumps=0)):
+        assert bool(sampler.sample(q, 50, seed=0, device="cuda").samples.isfinite().all()), sampler
+    run = ps.auto(q, most=16, steps=10).sample(q, 50, seed=0, device="cuda")
+    assert run.reason and bool(run.samples.isfinite().all())
+
+
 def test_a_training_resumes_on_the_gpu(tmp_path):
     options = {"kind": "vanilla", "width": 64, "depth": 3, "batch": 96, "ema": 0.9}
     path = tmp_path / "run.safetensors"

@@ -14,6 +14,7 @@ from polyscore.models.fitted import Fitted
 from polyscore.nn.structured import shrunk
 from polyscore.training import Recipe, trainer
 from polyscore.training.pools import stack_pools
+from training.looks import Looks
 
 QUICK = {"steps": 200, "width": 32, "depth": 2, "learning_rate": 2e-3, "progress": False}
 
@@ -273,3 +274,26 @@ def test_fits_that_are_improper_by_their_form_get_a_tail_of_one_point(dim, point
         warnings.simplefilter("ignore")
         samples = ps.auto(q).sample(q, 300, seed=0, progress=False).samples
     assert samples.isfinite().all() and samples.abs().max() < 30
+
+
+@pytest.mark.parametrize("kind", ["vanilla", "structured"])
+@pytest.mark.parametrize("model", ["conditional", "separate"])
+def test_a_step_of_training_reads_no_number(kind, model):
+    """On a GPU it is captured as a graph, which fails at the first number that the host asks for."""
+    recipe = Recipe(kind=kind, model=model, width=16, depth=2, batch=48, bend=False, ema=0.9)
+    made = trainer.Trainer(stack_pools([clusters(300)], standardise=True), [0], recipe, torch.device("cpu"))
+    made.advance()
+    with Looks() as mode:
+        made._optimise()
+    assert mode.times == 0
+
+
+def test_components_are_counted_anew_where_weights_change():
+    p = ps.fit(clusters(400), kind="mixture", progress=False, options={"dense": 0})
+    stack = p.members["a"].network.stack
+    many = stack._used()
+    assert stack._used() == many == int((stack.weights > 0).any(0).any(0).sum())
+    stack.weights[..., 1:] = 0
+    assert stack._used() == 1
+    other = type(p.members["a"].network).of(stack, {"weights": torch.ones_like(stack.weights)})
+    assert other.stack._used() == stack.weights.shape[-1] and stack._used() == 1

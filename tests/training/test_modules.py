@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import polyscore as ps
 from polyscore.errors import ArgumentError, DegeneracyWarning, PolyscoreError
@@ -15,6 +14,7 @@ from polyscore.models.group import Group
 from polyscore.samplers import graph
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
+from training.looks import Looks
 
 # Random networks belong to no densities, so their weights degenerate; here only equality counts.
 pytestmark = pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
@@ -312,19 +312,6 @@ def test_pieces_that_do_not_divide_are_padded_for_compiled_groups_alone(uncompil
 
 
 # ---- The loop waits for nothing ------------------------------------------------------------------------------------
-
-
-class Looks(TorchDispatchMode):
-    """Counts how often the host reads a number of a tensor, for which it would wait on a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.times = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        self.times += name in ("_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal")
-        return func(*args, **(kwargs or {}))
 
 
 def looks(q, sampler, swarms=6):

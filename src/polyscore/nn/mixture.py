@@ -123,10 +123,19 @@ class Mixed(Stack):
 
     def embed(self, t: Tensor) -> At:
         """Return t, sigma, and the centres and variances of the noised components, `(..., M, d)`."""
-        schedule, used = self.architecture.schedule, max(1, int((self.weights > 0).any(0).any(0).sum()))
+        schedule, used = self.architecture.schedule, self._used()
         alpha, sigma = schedule.alpha(t)[..., None], schedule.sigma(t)[..., None]
         means, variances = (part[:, :, None, :used] for part in (self.means, self.variances))
         return t, sigma[..., 0], alpha * means, alpha**2 * variances + sigma**2
+
+    def _used(self) -> int:
+        """How many components any mixture has. Read once for weights as they are: a captured step can read nothing."""
+        version = None if self.weights.is_inference() else self.weights._version
+        known, when, used = self.__dict__.get("_counted", (None, None, 0))
+        if known is not self.weights or when != version:
+            used = max(1, int((self.weights > 0).any(0).any(0).sum()))
+            self.__dict__["_counted"] = self.weights, version, used
+        return int(used)
 
     def predict(self, x: Tensor, at: At) -> Tensor:
         """Return the noise of the mixture, -sigma times its score, like x `(G, C, b, d)`."""

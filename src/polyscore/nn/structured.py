@@ -28,7 +28,8 @@ from polyscore.rng import generator
 from polyscore.schedules import T_MAX, T_MIN
 
 _TOLD = 8  # numbers by which a network knows its condition
-_LEVELS = torch.linspace(-4.0, 3.0, 15)  # of log(sigma / alpha), at which the gate is asked for
+_LOWEST, _APART = -4.0, 0.5
+_LEVELS = torch.linspace(_LOWEST, 3.0, 15)  # of log(sigma / alpha), at which the gate is asked for
 _SHELLS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)  # quantiles of the mixture's density that bound them
 _DRAWS, _FEWEST_DRAWS, _ALL_DRAWS = 16_384, 2048, 200_000  # noised points that set a gate; at least; of one network
 _FEWEST = 20  # held-out points below which nothing is believed
@@ -187,7 +188,7 @@ def _joined(gates: Tensor) -> Tensor:
 
 def _between(table: Tensor, ratio: Tensor) -> Tensor:
     """Rows of a table `(G, C, 1, T, J)` at log(sigma / alpha) `(..., 1)`, by the line between two: `(..., J)`."""
-    place = ((ratio - _LEVELS[0].item()) / (_LEVELS[1] - _LEVELS[0]).item()).clamp(0, len(_LEVELS) - 1)
+    place = ((ratio - _LOWEST) / _APART).clamp(0, len(_LEVELS) - 1)
     nodes = torch.arange(len(_LEVELS), device=ratio.device, dtype=ratio.dtype)
     shares = (1 - (place - nodes).abs()).clamp_min(0)  # (..., T): two that are not 0
     return (shares[..., None] * table).sum(-2)
