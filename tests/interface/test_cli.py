@@ -97,6 +97,31 @@ def test_naive_and_published_are_those_samplers(tmp_path: Path) -> None:
     assert "clip=15.0" in published["sampler"] and "Flipped" in published["sampler"]
 
 
+FAR = """conditions:
+  a: {kind: mixture, means: [[-12, 0, 0], [12, 0, 0]], cov: 0.3}
+  b: {kind: mixture, means: [[0, -12, 0], [0, 12, 0]], cov: 0.3}
+  base: {kind: mixture, means: [[-12, 0, 0], [12, 0, 0], [0, -12, 0]], cov: [0.4, 0.5, 0.6]}
+"""
+
+
+def test_a_reference_of_few_draws_is_called_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text(FAR)
+    outputs = ["--out", str(tmp_path / "far.npz"), "--force"]
+    guessed = run("sample", str(tmp_path / "far.yaml"), "a^3 * b^3 / base^5", *SMALL, *outputs)
+    assert guessed.exit_code == 0 and "effective draws: " in guessed.stdout and "(exact" not in guessed.stdout
+    told = json.loads(run("sample", str(tmp_path / "far.yaml"), "a * b / base", *SMALL, *outputs, "--json").stdout)
+    assert told["exact_ess"] > 500 and told["exact_log_evidence"] == pytest.approx(-115.9, abs=0.5)
+
+
+def test_evidence_under_a_clip_is_called_biased(tmp_path: Path) -> None:
+    clipped = sample(tmp_path, "a1 * a2 / base", "--clip", "0.01")
+    assert (
+        clipped.exit_code == 0 and "biased by the clip (exact -0.5513)" in clipped.stdout and "±" not in clipped.stdout
+    )
+    assert "biased" not in sample(tmp_path, "a1 * a2 / base", "--clip", "1e6", "--force").stdout
+    assert json.loads(sample(tmp_path, "a1", "--json", "--force").stdout)["exact_ess"] is None
+
+
 def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("conditions: {a: {kind: gaussian, dim: 1}}")
     outputs = ["--out", str(tmp_path / "one.npz"), "--plot", str(tmp_path / "one.png")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,20 +161,26 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
         "evidence_share": run.evidence_share,
         "findings": run.findings,
         "verdict": verdict(run),
-        "exact_log_evidence": _exact_evidence(q),
+        **_exact_evidence(q),
         "mean": run.samples.double().flatten(1).mean(0).tolist(),
         "std": run.samples.double().flatten(1).std(0).tolist() if len(run.samples) > 1 else None,
     }
 
 
-def _exact_evidence(q: Composition) -> float | None:
+def _exact_evidence(q: Composition) -> dict[str, float | None]:
+    """The reference's log Z, and of how many effective draws; None where it is no estimate, or there is none."""
     from polyscore.errors import PolyscoreError
     from polyscore.targets import exact
 
+    nothing: dict[str, float | None] = {"exact_log_evidence": None, "exact_ess": None}
     try:
-        return float(exact(q).log_evidence) if q.has_density else None
+        if (target := exact(q) if q.has_density else None) is None:
+            return nothing
+        evidence = float(target.log_evidence)
     except PolyscoreError:
-        return None
+        return nothing
+    ess = float(target.ess)  # known once the evidence is; infinite where nothing is estimated
+    return {"exact_log_evidence": evidence, "exact_ess": ess if math.isfinite(ess) else None}
 
 
 def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
@@ -217,13 +224,27 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
         "lowest ESS": f"median {number(lowest['median'])}, worst {number(lowest['worst'])} of {summary['particles']}",
         "unique ancestors": f"median {number(ancestors['median'])}, worst {number(ancestors['worst'])}",
         "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
-        "log evidence": (f"{number(evidence)}{_error(summary['log_evidence_error'])}" if weighted else _NO_EVIDENCE)
-        + (f" (exact {number(exact)})" if exact is not None else ""),
+        "log evidence": (f"{number(evidence)}{_error(summary)}" if weighted else _NO_EVIDENCE)
+        + (_reference(exact, summary["exact_ess"]) if exact is not None else ""),
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
     }
 
 
-def _error(error: float) -> str:
-    """That of the evidence, where swarms tell it."""
+def _reference(log_evidence: float, ess: float | None) -> str:
+    """The reference's log Z; where few draws hold it, that it is no more than a guess."""
+    from polyscore.targets.draws import LOW_ESS
+
+    if ess is not None and ess < LOW_ESS:
+        return f" (a guess of {ess:.0f} effective draws: {log_evidence:.4g})"
+    return f" (exact {log_evidence:.4g})"
+
+
+def _error(summary: dict[str, Any]) -> str:
+    """That of the evidence, where swarms tell it and no clip moved it."""
+    from polyscore.samplers.diagnosis import is_biased
+
+    if is_biased(summary["clipped_fraction"]):
+        return ", biased by the clip"
+    error = summary["log_evidence_error"]
     return f" ± {error:.2g}" if error == error else ", error unknown"

@@ -36,6 +36,7 @@ from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Sampler
+from polyscore.samplers.spread import growth
 from polyscore.schema import count, setting
 
 _OTHERS = 8  # redrawn fits
@@ -59,45 +60,60 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
     require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
-        chosen, reason = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
-    chosen = replace(chosen, steps=steps)
-    object.__setattr__(chosen, "_reason", reason)  # beside the fields of a frozen sampler
+        choice = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
+    chosen = replace(choice.sampler, steps=steps)
+    object.__setattr__(chosen, "_reason", choice.reason)  # beside the fields of a frozen sampler
+    object.__setattr__(chosen, "_doubts", choice.doubts)
     return chosen
 
 
-def _chosen(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
+class Choice(NamedTuple):
+    """A sampler, why it was chosen, and what the pilots found that speaks against any."""
+
+    sampler: Sampler
+    reason: str
+    doubts: tuple[str, ...] = ()
+
+
+def _chosen(q: Composition, most: int, seed: int) -> Choice:
     if len(q.exponents) == 1 and q.total == 1:
-        return Denoise(), "Chosen: Denoise, since one condition by itself needs no correction."
+        return Choice(Denoise(), "Chosen: Denoise, since one condition by itself needs no correction.")
     if most == 1:
-        return Denoise(), "Chosen: Denoise, since one particle was asked for at most."
+        return Choice(Denoise(), "Chosen: Denoise, since one particle was asked for at most.")
     if math.prod(q.event) > _MOST_COORDINATES:
-        return FeynmanKac(min(4, most), threshold=0.5), (
+        return Choice(
+            FeynmanKac(min(4, most), threshold=0.5),
             f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of {math.prod(q.event)} coordinates would cost more "
-            "than they tell. Compare K = 1, 4 and 16."
+            "than they tell. Compare K = 1, 4 and 16.",
         )
     if q.is_tilted:
-        sampler, reason = _by_pilots(q, most, seed)
-        return sampler, f"{reason} Weights are needed for the bend of the coordinates, since W is not 1."
+        choice = _by_pilots(q, most, seed)
+        bend = " Weights are needed for the bend of the coordinates, since W is not 1."
+        return choice._replace(reason=choice.reason + bend)
     found = correction(q, seed)
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
-        return Denoise(), (
-            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and {found.redrawn:.2g} "
-            "of that would come from redrawing the data: correction would amplify their error."
+        return Choice(
+            Denoise(),
+            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, which other data would "
+            f"change by {found.redrawn:.2g}: correction would amplify the error of the fits.",
         )
     if q.is_gaussian:
-        return Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
+        return Choice(
+            Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
+        )
     if found.halved is not None and found.signal < _SHOWN * found.halved:
-        return Denoise(), (
+        return Choice(
+            Denoise(),
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
-            "correction would amplify that."
+            "correction would amplify that.",
         )
-    sampler, reason = _by_pilots(q, most, seed)
+    choice = _by_pilots(q, most, seed)
     known = "" if found.redrawn is not None or q.is_closed_form else (
         " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
         "kind='structured' or ensemble=5 to know it."
     )  # fmt: skip
-    return sampler, reason + known
+    return choice._replace(reason=choice.reason + known)
 
 
 class Correction(NamedTuple):
@@ -140,7 +156,7 @@ def _variance(values: Tensor) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _by_pilots(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
+def _by_pilots(q: Composition, most: int, seed: int) -> Choice:
     """The fewest particles for which pilot swarms agree; where none do, the clip or the most that there may be."""
     particles, shares = min(_FIRST, most), dict[int, float]()
     while True:
@@ -148,15 +164,25 @@ def _by_pilots(q: Composition, most: int, seed: int) -> tuple[Sampler, str]:
         if shares[particles] >= _AGREED or particles >= most:
             break
         particles = min(4 * particles, most)
-    said = ", ".join(f"{100 * share:.0f} % at K = {k}" for k, share in shares.items())
+    said = ", ".join(f"{100 * share:.0f} % at K = {k}" for k, share in shares.items()) + " of pilot swarms count"
+    asked = shares[particles] < _AGREED and not q.is_closed_form  # swarms agree on no evidence that there is not
+    doubts = tuple(filter(None, [growth(q, seed)])) if asked else ()
     if shares[particles] < _TORN and not q.is_closed_form:
-        return FeynmanKac(_FIRST, clip=15.0), (
-            f"Chosen: FeynmanKac({_FIRST}, clip=15). By their evidence only {said} of pilot swarms count; a clip "
-            "bounds what wrong scores can do."
+        clipped = FeynmanKac(min(_FIRST, most), clip=15.0)
+        torn = (
+            f"pilot swarms should agree on the evidence without a clip; by theirs {said}. So the correction is not "
+            "settled, and a clip hides that. Compare with Denoise(), and do not trust log Z."
         )
-    return FeynmanKac(particles, threshold=0.5), (
-        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts. By their evidence {said} of pilot "
-        "swarms count."
+        return Choice(
+            clipped,
+            f"Chosen: FeynmanKac({clipped.particles}, clip=15). By their evidence {said}; a clip bounds what wrong "
+            "scores can do.",
+            (*doubts, torn),
+        )
+    return Choice(
+        FeynmanKac(particles, threshold=0.5),
+        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts. By their evidence {said}.",
+        doubts,
     )
 
 

@@ -31,6 +31,7 @@ _STUCK, _STUCK_LEVELS = (
     0.1,
     0.1,
 )  # acceptance below which a kernel hardly moves, and the share of levels where it may be
+_CLIPPED = 0.01  # share of rates that a clip may change and log Z still be read
 _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
 
 
@@ -206,7 +207,7 @@ def summary(run: Run) -> str:
     if particles > 1:
         lines.append(_swarm_line(run, particles))
     if not math.isnan(run.total_log_evidence):
-        doubt = _doubt(run.log_evidence_error, run.effective_swarms, swarms)
+        doubt = _doubt(run, swarms)
         told = run.arithmetic == "closed form" or "±" not in doubt
         learned = "" if told else " (the error among swarms; that of the models is not in it)"
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
@@ -222,16 +223,27 @@ def summary(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _doubt(error: float, effective: float, swarms: int) -> str:
+def is_biased(clipped_fraction: float) -> bool:
+    """Whether a clip changed so many rates that log Z has no error to be told."""
+    return clipped_fraction > _CLIPPED
+
+
+def _doubt(run: Run, swarms: int) -> str:
     """What follows log Z: its error, or why there is none."""
-    if error == error:
+    if is_biased(run.clipped_fraction):
+        return ", biased by the clip, and nobody knows by how much"
+    if (error := run.log_evidence_error) == error:
         return f" ± {error:.2g}"
-    return ", of one swarm" if swarms == 1 else f", error unknown: {effective:.2g} of {swarms} swarms hold it"
+    return (
+        ", of one swarm" if swarms == 1 else f", error unknown: {run.effective_swarms:.2g} of {swarms} swarms hold it"
+    )
 
 
 def verdict(run: Run) -> str:
     """What can be said where nothing was found."""
     composed = " * " in run.composition or "^" in run.composition
+    if run.log_weights.shape[1] == 1 and composed and run.reason:
+        return "Scores were added without weights, for the reason above; FeynmanKac(16) shows what those would change."
     if run.log_weights.shape[1] == 1 and composed:
         return "Without weights nothing is known of the error of adding scores: compare with FeynmanKac(16)."
     return "Nothing speaks against it; compare another K and seed before you believe it."

@@ -20,7 +20,7 @@ from polyscore.algebra import Composition
 from polyscore.algebra.proper import proper
 from polyscore.errors import is_number, require
 from polyscore.fields import Field, prepare
-from polyscore.notices import recording
+from polyscore.notices import recording, warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.samplers import step
@@ -124,6 +124,11 @@ class Sampler(Checked):
         return self.__dict__.get("_reason", "")
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What was found when it was chosen that speaks against its result."""
+        return self.__dict__.get("_doubts", ())
+
+    @property
     def weighted(self) -> bool:
         """Whether particles carry weights."""
         return self.resampling is not None
@@ -218,6 +223,8 @@ class Sampler(Checked):
                 'Take it from a family: p["a"].')  # fmt: skip
         asked = Asked(n, as_seed(seed), device, dtype, max_particles, history)
         with recording() as doubts, reporting(progress, "sampling") as told:
+            for doubt in self.doubts:
+                warn(doubt)
             result = run(self, proper(q), asked, told)
         names = q.family.variables if q.family.has_names else ()
         result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
