@@ -1,9 +1,10 @@
 """Print a table of remedies: models under samplers, beside the paper's best learned cell and what statistics allows.
 
-    python benchmarks/remedies.py [--store results/remedies]     # or results/shapes
+    python benchmarks/remedies.py [--store results/remedies]     # or results/shapes, results/remedies-h200
 
-`auto` is compared with the sampler that is best on even runs, both judged on odd ones. "likeliest" is the exact
-composition of the maximum-likelihood fit in the true family (`benchmarks/likeliest.py`).
+Samplers whose names end with a budget of evaluations, as `auto-500`, stand in a table of that budget. `auto` is
+compared with the sampler that is best on even runs, both judged on odd ones. "likeliest" is the exact composition of
+the maximum-likelihood fit in the true family (`benchmarks/likeliest.py`). [n]: a sampler has fewer runs.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ def published() -> dict[tuple[str, int], float]:
     return best
 
 
-def found(store: Path) -> dict[tuple[str, int, str], dict[str, dict[int, float]]]:
-    """SW2, of whatever kind, by (setting, train size, models), sampler and run."""
-    table: dict[tuple[str, int, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+Table = dict[tuple[str, int, str], dict[str, dict[int, float]]]
+
+
+def found(store: Path) -> dict[str, Table]:
+    """SW2, of whatever kind, by budget ("" where none is named), (setting, train size, models), sampler and run."""
+    tables: dict[str, Table] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for record in Store(store).records.values():
         cell, name = record.cell, next(name for name in record.results if name.startswith("sw2"))
-        table[cell.family, cell.train_size, cell.models][cell.sampler][cell.run] = record.results[name]
-    return table
+        sampler, _, budget = cell.sampler.partition("-")
+        tables[budget][cell.family, cell.train_size, cell.models][sampler][cell.run] = record.results[name]
+    return tables
 
 
 def likeliest(store: Path) -> dict[tuple[str, int], str]:
@@ -74,20 +79,32 @@ def regret(column: dict[str, dict[int, float]]) -> str:
     return f"{100 * (mine / other - 1):+.0f} % of {best}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", type=Path, default=Path("results/remedies"))
-    store = parser.parse_args().store
-    paper, table, allowed = published(), found(store), likeliest(store)
+def show(table: Table, paper: dict[tuple[str, int], float], allowed: dict[tuple[str, int], str]) -> None:
     print(f"| setting | N | models | runs | {' | '.join(SAMPLERS)} | regret of auto | paper's best K | likeliest |")
     print("|" + "---|" * (7 + len(SAMPLERS)))
     for (setting, size, models), column in sorted(table.items()):
         runs = [len(column[name]) for name in SAMPLERS if name in column]
-        cells = [mean(list(column[name].values())) if name in column else "" for name in SAMPLERS]
+        cells = [_cell(column[name], max(runs)) if name in column else "" for name in SAMPLERS]
         last = regret(column) if "auto" in column and min(runs) >= 4 else ""
         best, most = paper.get((setting, size)), allowed.get((setting, size), "")
-        print(f"| {setting} | {size} | {models} | {min(runs)} | {' | '.join(cells)} | {last} | "
+        print(f"| {setting} | {size} | {models} | {max(runs)} | {' | '.join(cells)} | {last} | "
               f"{'' if best is None else format(best, '.3f')} | {most} |")  # fmt: skip
+
+
+def _cell(values: dict[int, float], runs: int) -> str:
+    """A mean, and of how many runs where others have more."""
+    return mean(list(values.values())) + ("" if len(values) == runs else f" [{len(values)}]")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, default=Path("results/remedies"))
+    store = parser.parse_args().store
+    allowed = likeliest(store) or likeliest(Path("results/remedies"))
+    for budget, table in sorted(found(store).items(), key=lambda pair: len(pair[0])):
+        if budget:
+            print(f"\n{budget} evaluations an output and condition:\n")
+        show(table, published(), allowed)
 
 
 if __name__ == "__main__":
