@@ -95,7 +95,7 @@ def _single(x: Tensor) -> Fit:
 def _best_shape(x: Tensor, started: Fit, prior: Prior, shapes: Sequence[Shape] | None) -> Fit:
     """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
     shapes = shapes or shapes_for(x.shape[1], started.count)
-    begun = [run(x, _shaped(started, shape, prior), prior, 2 * _BRIEF) for shape in shapes]
+    begun = [run(x, _shaped(started, shape), prior, 2 * _BRIEF) for shape in shapes]
     leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
     return max((run(x, fit, prior) for fit in leading), key=_merit)
 
@@ -105,7 +105,7 @@ def _merit(fit: Fit) -> float:
     return fit.bic if _is_sound(fit) and math.isfinite(fit.bic) else -math.inf
 
 
-def _shaped(fit: Fit, shape: Shape, prior: Prior) -> Fit:
+def _shaped(fit: Fit, shape: Shape) -> Fit:
     covariances = shape.restrict(fit.covariances, fit.weights)
     return Fit(fit.weights, fit.means, covariances, shape, fit.points)
 
