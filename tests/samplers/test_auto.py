@@ -8,6 +8,7 @@ import torch
 import polyscore as ps
 from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
+from polyscore.errors import ScoreError
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.paper.settings import setting
 from polyscore.paper.theory.interventions import nonlinear_example
@@ -63,6 +64,20 @@ def test_scores_of_which_nothing_is_known_say_so():
     assert "Nothing is known of the error" in ps.auto(ps.base_composition(p)).reason
     wide = ps.Family({name: ps.Learned(lambda x, t: x, (3, 32, 32), ps.VP()) for name in ("a", "b", "base")})
     assert "3072 coordinates" in ps.auto(ps.base_composition(wide)).reason
+
+
+def test_pilots_that_come_to_nothing_agree_on_nothing(monkeypatch):
+    """Particles are added as if swarms disagreed, and what is chosen at last is clipped."""
+    p = ps.Family({name: ps.Learned(lambda x, t: x, (2,), ps.VP()) for name in ("a", "b", "base")})
+    asked = []
+
+    def fails(self, q, *args, **options):
+        asked.append(self.particles)
+        raise ScoreError("scores must be finite; got none. Train again.")
+
+    monkeypatch.setattr(ps.FeynmanKac, "sample", fails)
+    chosen = ps.auto(ps.base_composition(p))
+    assert asked == [16, 64] and chosen.clip == 15 and "0 % at K = 16, 0 % at K = 64" in chosen.reason
 
 
 def test_structured_networks_and_ensembles_know_their_error():

@@ -120,6 +120,18 @@ def test_or_of_one_condition_is_denoising_it():
 
 
 # --- AND
+def test_shares_are_those_of_the_equations_however_steep_scores_are():
+    """Differences that sum to 0 make the matrix singular; of scores of 1e5 the floor is below its rounding."""
+    plan = plan_of(ps.SuperDiffAnd(20, floor=1e-12), THREE)
+    away = 1e5 * torch.randn(1, 50, 3, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+    away = away - away.mean(2, keepdim=True)
+    matrix = away @ away.mT
+    wanted = matrix @ (expected := torch.tensor([0.5, -0.2, -0.3], dtype=F64))[:, None]
+    found = plan.sampler._solve(plan, away, plan.coefficients(10), wanted[..., 0])
+    torch.testing.assert_close(found - found.mean(-1, keepdim=True), expected.expand_as(found), rtol=1e-5, atol=1e-5)
+    assert found.abs().max() < 10
+
+
 def test_and_makes_tracked_densities_equal_by_shares_that_sum_to_one():
     sampler = ps.SuperDiffAnd(50, curvature=False)
     plan = plan_of(sampler, THREE)
