@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture
 
 import polyscore as ps
 from polyscore.mixtures import SHAPES, Fit, fit_mixture
-from polyscore.mixtures.em import Prior, Products, expect, maximise, run
+from polyscore.mixtures.em import Prior, Products, expect, improved, maximise
 from polyscore.mixtures.shapes import low_rank, shapes_for
 
 
@@ -33,7 +33,7 @@ def without_prior(x: torch.Tensor) -> Prior:
 @pytest.mark.parametrize("shape, kind", [(0, "full"), (1, "diag"), (2, "spherical"), (3, "tied")])
 def test_likelihood_and_bic_agree_with_scikit_learn(shape, kind):
     x = three_parts(500)
-    fit = run(x, start(x, 3, SHAPES[shape], without_prior(x)), without_prior(x), rounds=2000, least=1e-9)
+    fit = improved(x, start(x, 3, SHAPES[shape], without_prior(x)), without_prior(x), rounds=2000, least=1e-9)
     precisions = torch.linalg.inv(fit.covariances)
     given = {"full": precisions, "diag": precisions.diagonal(dim1=1, dim2=2), "spherical": precisions[:, 0, 0],
              "tied": precisions[0]}[kind]  # fmt: skip
