@@ -9,7 +9,7 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 import polyscore as ps
-from polyscore.mixtures import SHAPES, Fit, fit_mixture
+from polyscore.mixtures import SHAPES, Fit, fit_halves, fit_mixture
 from polyscore.mixtures.em import Prior, Products, expect, improved, maximise
 from polyscore.mixtures.shapes import low_rank, shapes_for
 
@@ -183,3 +183,11 @@ def test_products_give_the_joint_density_and_the_moments_of_plain_sums():
         away = x - (mean := (shares[:, k, None] * x).sum(0) / shares[:, k].sum())
         assert torch.allclose(means[k], mean) and torch.isclose(sizes[k], shares[:, k].sum())
         assert torch.allclose(scatter[k], (shares[:, k, None] * away).T @ away, atol=1e-8)
+
+
+def test_rows_that_repeat_go_into_one_half():
+    """Of 41 rows, each three times: 21 and 20 of them, whole, and none where nothing is left to cut."""
+    x = three_parts(41).repeat(3, 1)
+    whole = fit_mixture(x)
+    assert sorted(half.points for half in fit_halves(x, whole)) == [60, 63]
+    assert fit_halves(x[:1].repeat(50, 1), whole) == []
