@@ -7,7 +7,8 @@ import torch
 
 import polyscore as ps
 from polyscore.paper.settings import setting
-from polyscore.samplers import build_sampler, describe
+from polyscore.samplers import build_sampler, describe, step
+from polyscore.samplers.controlled import _best
 from polyscore.samplers.plan import Coefficients, make_plan
 
 
@@ -96,6 +97,22 @@ def test_steps_whose_weights_do_not_count_are_not_steered():
     )
     sizes = sum(plan.tables[name][:20].abs().flatten(1).sum(1) for name in ("matrix", "shift", "pushes"))
     assert torch.equal(sizes > 0, counts > 0) and 0 < int((counts == 0).sum()) < 10
+
+
+def test_a_drift_is_held_to_one_deviation_of_the_swarm_a_step():
+    q = ps.base_composition(gaussians())
+    state = step.begin(make_plan(q, ps.FeynmanKac(256, steps=20), 0, torch.empty(0), history=False), 0, 1)
+    x = state.x[0]
+    control = _best(state, "affine", 0, 1e6, torch.Generator().manual_seed(0))
+    moved = 1e6 * control.drift(x) / x.std(0, correction=0)
+    assert moved.square().mean().sqrt().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_weights_of_the_steps_are_calmed_by_the_control_of_the_rate():
+    """Discrete weights have no rate of their own: without one the pilot would find no drift at all."""
+    q = ps.base_composition(gaussians())
+    plan = make_plan(q, ps.Controlled(2, steps=20, pilot=64, quadrature="discrete"), 0, torch.empty(0), history=False)
+    assert bool((plan.tables["matrix"][:20].abs().flatten(1).sum(1) > 0).any())
 
 
 def test_it_can_be_written_down_and_read():
