@@ -191,3 +191,14 @@ def test_rows_that_repeat_go_into_one_half():
     whole = fit_mixture(x)
     assert sorted(half.points for half in fit_halves(x, whole)) == [60, 63]
     assert fit_halves(x[:1].repeat(50, 1), whole) == []
+
+
+def test_the_prior_keeps_components_off_single_points():
+    """By hand: three points in one place, and d + 2 of the prior's, whose variances are a third of the data's."""
+    x = torch.cat([three_parts(300), torch.tensor([[9.0, 9.0]], dtype=torch.float64).repeat(3, 1)])
+    shares = torch.zeros(303, 3, dtype=torch.float64)
+    shares[:150, 0] = shares[150:300, 1] = shares[300:, 2] = 1
+    fit = maximise(Products(x), shares, SHAPES[0], Prior.of(x, 3))
+    torch.testing.assert_close(fit.covariances[2], (4 / 7 * x.var(0, correction=0) / 3).diag())
+    alone = maximise(Products(x), torch.ones(303, 1, dtype=torch.float64), SHAPES[0], Prior.of(x, 1))
+    torch.testing.assert_close(alone.covariances[0], x.T.cov(correction=0))

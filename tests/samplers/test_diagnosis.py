@@ -82,6 +82,17 @@ def test_evidence_that_cannot_be_is_told(value, finding):
     assert [bool(finding) and finding in text for text in claimed.findings] == [True] * bool(finding)
 
 
+@pytest.mark.parametrize("above, told_", [(0.3, False), (0.5, True)])
+def test_evidence_is_impossible_beyond_four_of_its_errors_alone(above, told_):
+    """Half of 40 swarms at e times the others: an error of 0.074, so that 0.1 and four of them are 0.4."""
+    p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=2.0)})
+    run = ps.FeynmanKac(8, steps=10).sample(p["a"] ** 0.5 * p["b"] ** 0.5, 40, progress=False)
+    values = torch.tensor([0.0, 1.0]).repeat(20) + above - math.log((1 + math.e) / 2)
+    claimed = dataclasses.replace(run, log_evidence=values)
+    assert claimed.log_evidence_error == pytest.approx(0.074, abs=1e-3)
+    assert any("must be at most 0" in finding for finding in claimed.findings) == told_
+
+
 @pytest.mark.parametrize("slope, told_", [(0.4, True), (0.0, False)])
 def test_a_bias_that_evidence_shows_is_told_where_it_is_beyond_its_error(slope, told_):
     """Weights exp(slope x) move a standard normal by slope; heavy ones that have nothing to do with x move it by less
