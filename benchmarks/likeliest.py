@@ -24,7 +24,7 @@ from polyscore.errors import PolyscoreError
 from polyscore.experiments.compute import training_data
 from polyscore.experiments.experiment import Experiment
 from polyscore.mixtures import SHAPES, Fit
-from polyscore.mixtures.em import Prior, run
+from polyscore.mixtures.em import Prior, improved
 from polyscore.paper.settings import SETTINGS, Setting
 
 SIZES = (100, 1000, 10_000)
@@ -38,7 +38,7 @@ def likeliest(x: Tensor, truth: Gaussian | Mixture) -> Gaussian | Mixture:
     own = truth.components
     start = Fit(own.weights, own.means, torch.diag_embed(own.variances), ONE_VARIANCE, len(x))
     none = Prior(torch.ones(2, dtype=x.dtype), 0.0, torch.full((2,), 1e-9, dtype=x.dtype))
-    fit = run(x, start, none, 500, 1e-3)
+    fit = improved(x, start, none, 500, 1e-3)
     return Mixture(fit.means, fit.covariances, fit.weights)
 
 

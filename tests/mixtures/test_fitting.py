@@ -9,8 +9,8 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 import polyscore as ps
-from polyscore.mixtures import SHAPES, Fit, fit_mixture
-from polyscore.mixtures.em import Prior, Products, expect, maximise, run
+from polyscore.mixtures import SHAPES, Fit, fit_halves, fit_mixture
+from polyscore.mixtures.em import Prior, Products, expect, improved, maximise
 from polyscore.mixtures.shapes import low_rank, shapes_for
 
 
@@ -33,7 +33,7 @@ def without_prior(x: torch.Tensor) -> Prior:
 @pytest.mark.parametrize("shape, kind", [(0, "full"), (1, "diag"), (2, "spherical"), (3, "tied")])
 def test_likelihood_and_bic_agree_with_scikit_learn(shape, kind):
     x = three_parts(500)
-    fit = run(x, start(x, 3, SHAPES[shape], without_prior(x)), without_prior(x), rounds=2000, least=1e-9)
+    fit = improved(x, start(x, 3, SHAPES[shape], without_prior(x)), without_prior(x), rounds=2000, least=1e-9)
     precisions = torch.linalg.inv(fit.covariances)
     given = {"full": precisions, "diag": precisions.diagonal(dim1=1, dim2=2), "spherical": precisions[:, 0, 0],
              "tied": precisions[0]}[kind]  # fmt: skip
@@ -183,3 +183,22 @@ def test_products_give_the_joint_density_and_the_moments_of_plain_sums():
         away = x - (mean := (shares[:, k, None] * x).sum(0) / shares[:, k].sum())
         assert torch.allclose(means[k], mean) and torch.isclose(sizes[k], shares[:, k].sum())
         assert torch.allclose(scatter[k], (shares[:, k, None] * away).T @ away, atol=1e-8)
+
+
+def test_rows_that_repeat_go_into_one_half():
+    """Of 41 rows, each three times: 21 and 20 of them, whole, and none where nothing is left to cut."""
+    x = three_parts(41).repeat(3, 1)
+    whole = fit_mixture(x)
+    assert sorted(half.points for half in fit_halves(x, whole)) == [60, 63]
+    assert fit_halves(x[:1].repeat(50, 1), whole) == []
+
+
+def test_the_prior_keeps_components_off_single_points():
+    """By hand: three points in one place, and d + 2 of the prior's, whose variances are a third of the data's."""
+    x = torch.cat([three_parts(300), torch.tensor([[9.0, 9.0]], dtype=torch.float64).repeat(3, 1)])
+    shares = torch.zeros(303, 3, dtype=torch.float64)
+    shares[:150, 0] = shares[150:300, 1] = shares[300:, 2] = 1
+    fit = maximise(Products(x), shares, SHAPES[0], Prior.of(x, 3))
+    torch.testing.assert_close(fit.covariances[2], (4 / 7 * x.var(0, correction=0) / 3).diag())
+    alone = maximise(Products(x), torch.ones(303, 1, dtype=torch.float64), SHAPES[0], Prior.of(x, 1))
+    torch.testing.assert_close(alone.covariances[0], x.T.cov(correction=0))

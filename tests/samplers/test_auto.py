@@ -8,6 +8,7 @@ import torch
 import polyscore as ps
 from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
+from polyscore.errors import ScoreError
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.paper.settings import setting
 from polyscore.paper.theory.interventions import nonlinear_example
@@ -65,6 +66,20 @@ def test_scores_of_which_nothing_is_known_say_so():
     assert "3072 coordinates" in ps.auto(ps.base_composition(wide)).reason
 
 
+def test_pilots_that_come_to_nothing_agree_on_nothing(monkeypatch):
+    """Particles are added as if swarms disagreed, and what is chosen at last is clipped."""
+    p = ps.Family({name: ps.Learned(lambda x, t: x, (2,), ps.VP()) for name in ("a", "b", "base")})
+    asked = []
+
+    def fails(self, q, *args, **options):
+        asked.append(self.particles)
+        raise ScoreError("scores must be finite; got none. Train again.")
+
+    monkeypatch.setattr(ps.FeynmanKac, "sample", fails)
+    chosen = ps.auto(ps.base_composition(p))
+    assert asked == [16, 64] and chosen.clip == 15 and "0 % at K = 16, 0 % at K = 64" in chosen.reason
+
+
 def test_structured_networks_and_ensembles_know_their_error():
     truth = setting("gaussian-factorized-ood")
     data = {c: m.sample(300, seed=k) for k, (c, m) in enumerate(truth.members.items())}
@@ -107,6 +122,7 @@ def test_redrawn_mixtures_scatter_like_fits_to_other_data(shape):
     source = torch.Generator().manual_seed(0)
     others = [redrawn(parts, n, source) for _ in range(300)]
     covariances = torch.stack([(o.bases * o.variances[:, None]) @ o.bases.mT for o in others])[:, 0]
+    assert shape == "full" or covariances[:, 0, 1].abs().max() < 1e-9  # axes that a fit does not turn stay
     behind = n * (2 if shape == "spherical" else 2 if shape == "one spherical" else 1)
     assert support(parts, n)[0, 0] == pytest.approx(behind)
     truth = (bases[0] * parts.variances[0]) @ bases[0].mT

@@ -7,7 +7,9 @@ import torch
 
 import polyscore as ps
 from polyscore.paper.settings import setting
-from polyscore.samplers import build_sampler, describe
+from polyscore.samplers import build_sampler, describe, step
+from polyscore.samplers.controlled import _best
+from polyscore.samplers.plan import Coefficients, make_plan
 
 
 def rotated(variances, angle):
@@ -84,6 +86,33 @@ def test_every_basis_samples_learned_scores_of_any_shape(basis):
     assert run.samples.shape == (800, 2, 2)
     assert abs(run.samples.mean().item() - 0.5) < 5 * math.sqrt(0.8 / 1.5 / 3200)
     assert abs(run.samples.var().item() / (0.8 / 1.5) - 1) < 5 * math.sqrt(2 / 3200) + 0.02
+
+
+def test_steps_whose_weights_do_not_count_are_not_steered():
+    """A drift there would move the target: of learned scores the last steps count for nothing."""
+    p = ps.Family({"a": ps.Learned(lambda x, t: x, (2,), ps.VP())})
+    plan = make_plan(p["a"] ** 1.5, ps.Controlled(2, steps=20, pilot=64), 0, torch.empty(0), history=False)
+    counts = (
+        plan.scalars[:-1, Coefficients._fields.index("left")] + plan.scalars[:-1, Coefficients._fields.index("right")]
+    )
+    sizes = sum(plan.tables[name][:20].abs().flatten(1).sum(1) for name in ("matrix", "shift", "pushes"))
+    assert torch.equal(sizes > 0, counts > 0) and 0 < int((counts == 0).sum()) < 10
+
+
+def test_a_drift_is_held_to_one_deviation_of_the_swarm_a_step():
+    q = ps.base_composition(gaussians())
+    state = step.begin(make_plan(q, ps.FeynmanKac(256, steps=20), 0, torch.empty(0), history=False), 0, 1)
+    x = state.x[0]
+    control = _best(state, "affine", 0, 1e6, torch.Generator().manual_seed(0))
+    moved = 1e6 * control.drift(x) / x.std(0, correction=0)
+    assert moved.square().mean().sqrt().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_weights_of_the_steps_are_calmed_by_the_control_of_the_rate():
+    """Discrete weights have no rate of their own: without one the pilot would find no drift at all."""
+    q = ps.base_composition(gaussians())
+    plan = make_plan(q, ps.Controlled(2, steps=20, pilot=64, quadrature="discrete"), 0, torch.empty(0), history=False)
+    assert bool((plan.tables["matrix"][:20].abs().flatten(1).sum(1) > 0).any())
 
 
 def test_it_can_be_written_down_and_read():

@@ -13,7 +13,7 @@ import torch
 import polyscore as ps
 from cases import compose, gaussian_family
 from polyscore.errors import ArgumentError, DegeneracyWarning
-from polyscore.samplers.diagnosis import possible_log_evidence
+from polyscore.samplers.diagnosis import possible_log_evidence, shift
 
 FAR = ps.Family({"a": ps.Mixture([[-6.0, 1.5], [9.0, 0.0]], 1.0), "b": ps.Mixture([[0.0, -9.0], [-1.5, 6.0]], 1.0),
                  "base": ps.Mixture([[-6.0, 1.5], [9.0, 0.0], [0.0, -9.0], [-1.5, 6.0]], 1.0)})  # fmt: skip
@@ -80,6 +80,32 @@ def test_evidence_that_cannot_be_is_told(value, finding):
     assert messages == []
     claimed = dataclasses.replace(run, log_evidence=torch.full_like(run.log_evidence, value))
     assert [bool(finding) and finding in text for text in claimed.findings] == [True] * bool(finding)
+
+
+@pytest.mark.parametrize("above, told_", [(0.3, False), (0.5, True)])
+def test_evidence_is_impossible_beyond_four_of_its_errors_alone(above, told_):
+    """Half of 40 swarms at e times the others: an error of 0.074, so that 0.1 and four of them are 0.4."""
+    p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=2.0)})
+    run = ps.FeynmanKac(8, steps=10).sample(p["a"] ** 0.5 * p["b"] ** 0.5, 40, progress=False)
+    values = torch.tensor([0.0, 1.0]).repeat(20) + above - math.log((1 + math.e) / 2)
+    claimed = dataclasses.replace(run, log_evidence=values)
+    assert claimed.log_evidence_error == pytest.approx(0.074, abs=1e-3)
+    assert any("must be at most 0" in finding for finding in claimed.findings) == told_
+
+
+@pytest.mark.parametrize("slope, told_", [(0.4, True), (0.0, False)])
+def test_a_bias_that_evidence_shows_is_told_where_it_is_beyond_its_error(slope, told_):
+    """Weights exp(slope x) move a standard normal by slope; heavy ones that have nothing to do with x move it by less
+    than five errors, though by more than 0.05 of a deviation."""
+    p = ps.Family({"a": ps.Gaussian(cov=1.0), "b": ps.Gaussian(cov=1.0)})
+    run = ps.FeynmanKac(8, steps=10).sample(p["a"] ** 0.5 * p["b"] ** 0.5, 2000, progress=False)
+    draw = torch.Generator().manual_seed(0)
+    x, other = torch.randn(2000, 2, generator=draw), torch.randn(2000, generator=draw)
+    claimed = dataclasses.replace(run, samples=x, log_evidence=slope * x[:, 0] if slope else 1.5 * other,
+                                  possible_log_evidence=(-math.inf, math.inf))  # fmt: skip
+    moved, error = shift(claimed)
+    assert any("deviations elsewhere" in finding for finding in claimed.findings) == told_
+    assert moved == pytest.approx(slope, abs=0.1) if slope else 0.05 < moved < 5 * error
 
 
 def test_one_swarm_has_no_error_of_its_evidence_and_is_not_judged_by_it():

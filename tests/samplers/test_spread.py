@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 import polyscore as ps
 from cases import F64
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.spread import growth, outweighed, steepness
+from polyscore.samplers.spread import _draws, growth, outweighed, steepness
 
 EXPONENTS = [
     {"a": 1, "b": 1, "base": -1},
@@ -175,6 +176,16 @@ def test_the_direction_is_that_of_the_data_and_pictures_are_left_alone():
     assert growth(p["a"] * p["b"], 0) == ""
     picture = ps.Learned(lambda x, t: x, (1, 6, 6), ps.VP())
     assert growth(ps.base_composition(ps.Family({"a": picture, "b": picture, "base": picture})), 0) == ""
+
+
+def test_draws_that_ran_away_tell_nothing_of_a_source(monkeypatch):
+    """Six of 512 at 10^4 would make it a thousand times as wide."""
+    samples = torch.randn(512, 2, generator=torch.Generator().manual_seed(0))
+    samples[::100] = 1e4
+    run = SimpleNamespace(samples=samples)
+    monkeypatch.setattr("polyscore.samplers.spread.Denoise", lambda steps: SimpleNamespace(sample=lambda *_, **__: run))
+    q = ps.Family({"a": ps.Gaussian(cov=1.0)})["a"]
+    assert torch.equal(_draws(q, "a", 0), samples[samples[:, 0] < 1e4].double())
 
 
 def test_auto_doubts_what_pilots_tear_and_says_so_with_the_run():

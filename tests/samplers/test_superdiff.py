@@ -11,7 +11,7 @@ from polyscore.errors import ArgumentError, PolyscoreWarning
 from polyscore.samplers import build_sampler, describe
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.plan import make_plan
-from polyscore.samplers.superdiff import growth, mix
+from polyscore.samplers.superdiff import gains, mix
 
 pytestmark = pytest.mark.filterwarnings("ignore:the target of SuperDiff")
 
@@ -54,7 +54,7 @@ def test_the_growth_is_exact_where_the_clean_point_is_known():
         then = plan.coefficients(i + 1)
         z = torch.randn(state.x.shape, generator=torch.Generator().manual_seed(i), dtype=F64)
         x = state.x + 2 * then.sigma * z
-        got = growth(state, x, plan.coefficients(i), then)
+        got = gains(state, x, plan.coefficients(i), then)
         torch.testing.assert_close(got, true_logs(plan, x, i + 1) - true_logs(plan, state.x, i), rtol=1e-4, atol=1e-4)
     assert then.sigma < 0.3
 
@@ -75,7 +75,7 @@ def test_the_growth_is_that_of_ito():
     drift, eta = NEAR.schedule.drift(t).item(), NEAR.schedule.diffusion(t).item()
     u = drift * x
     ito = ((new - x) * score).sum(-1) + h * (3 * drift + ((u - 0.5 * eta**2 * score) * score).sum(-1))
-    got = growth(state, new, now, plan.coefficients(i + 1))[..., 0]
+    got = gains(state, new, now, plan.coefficients(i + 1))[..., 0]
     assert rms(ito) > 20 * rms(got - ito)
     within_standard_errors((got - ito)[:, 0], 0.0, 4.5, slack=5 * h**2 * eta**4)
 
@@ -120,6 +120,18 @@ def test_or_of_one_condition_is_denoising_it():
 
 
 # --- AND
+def test_shares_are_those_of_the_equations_however_steep_scores_are():
+    """Differences that sum to 0 make the matrix singular; of scores of 1e5 the floor is below its rounding."""
+    plan = plan_of(ps.SuperDiffAnd(20, floor=1e-12), THREE)
+    away = 1e5 * torch.randn(1, 50, 3, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+    away = away - away.mean(2, keepdim=True)
+    matrix = away @ away.mT
+    wanted = matrix @ (expected := torch.tensor([0.5, -0.2, -0.3], dtype=F64))[:, None]
+    found = plan.sampler._solve(plan, away, plan.coefficients(10), wanted[..., 0])
+    torch.testing.assert_close(found - found.mean(-1, keepdim=True), expected.expand_as(found), rtol=1e-5, atol=1e-5)
+    assert found.abs().max() < 10
+
+
 def test_and_makes_tracked_densities_equal_by_shares_that_sum_to_one():
     sampler = ps.SuperDiffAnd(50, curvature=False)
     plan = plan_of(sampler, THREE)
@@ -129,10 +141,10 @@ def test_and_makes_tracked_densities_equal_by_shares_that_sum_to_one():
     shares = sampler.shares(plan, states[30], now := plan.coefficients(30), z)
     torch.testing.assert_close(shares.sum(-1), torch.ones(40, 1, dtype=F64))
     x = now.keep * states[30].x + now.pull * mix(states[30].scores, shares) + now.noise * z
-    assert unequal(growth(states[30], x, now, plan.coefficients(31)) + states[30].logs) < 1e-4
+    assert unequal(gains(states[30], x, now, plan.coefficients(31)) + states[30].logs) < 1e-4
     even = mix(states[30].scores, torch.full_like(shares, 1 / 3))
     x = now.keep * states[30].x + now.pull * even + now.noise * z
-    assert unequal(growth(states[30], x, now, plan.coefficients(31)) + states[30].logs) > 0.05
+    assert unequal(gains(states[30], x, now, plan.coefficients(31)) + states[30].logs) > 0.05
 
 
 @pytest.mark.parametrize("q, most", [(TWO, 0.06), (THREE, 0.12)], ids=["two", "three"])

@@ -97,6 +97,15 @@ def test_what_a_bend_would_not_help_stays_straight(kind):
     assert not isinstance(units_of(straight(kind, np.random.default_rng(0))), Bent)
 
 
+def test_two_modes_stay_straight_beside_a_column_that_is_bent():
+    """All columns together gain by both bends: each is asked by itself, too."""
+    rng = np.random.default_rng(1)
+    modes = np.where(rng.random(1000) < 0.85, rng.normal(0, 0.3, 1000), rng.normal(3, 0.3, 1000))
+    data = np.stack([rng.lognormal(0, 1.2, 1000), modes], 1)
+    power = units_of([data]).bend.power
+    assert power[0] < 0.1 and power[1] == 1 and bool((units_of([data], asked=True).bend.power < 0.9).all())
+
+
 def test_only_skewed_columns_are_bent_and_to_the_side_that_they_need():
     """Gaussian; skewed to the right; skewed to the left, with the mirrored power."""
     rng = np.random.default_rng(1)

@@ -149,6 +149,30 @@ def test_a_composition_that_is_surely_proper_stays_itself():
     assert proper(q) is q and certainty(q.factors, list(q.exponents.values()), 0.0) > 2
 
 
+def test_what_is_moved_is_as_certain_as_it_was_asked_for_and_keeps_its_names():
+    """The least rate of the widened factors themselves, over its error before."""
+    draw = torch.Generator().manual_seed(3)
+    data = {name: torch.randn(60, 2, generator=draw) * torch.tensor(scale).sqrt()
+            for name, scale in (("a", [10.0, 1.0]), ("b", [1.0, 10.0]), ("base", [1.1, 1.1]))}  # fmt: skip
+    p = ps.fit(data, kind="mixture", progress=False)
+    family = ps.Family(p.members, p.schedule, p.units, ["dose", "signal"])
+    q = ps.base_composition(family)
+    exponents = list(q.exponents.values())
+    assert all(factor.components.count == 1 for factor in q.factors)
+    with pytest.warns(ps.errors.DegeneracyWarning, match="fits should be proper beyond doubt"):
+        other = proper(q)
+    assert other.family.variables == ("dose", "signal") == alternatives(q, 1)[0].family.variables
+    before, after = (torch.cat([factor.components.precisions for factor in c.factors]) for c in (q, other))
+    angles = torch.linspace(0, math.pi, 2001, dtype=torch.float64)
+    v = torch.stack([angles.cos(), angles.sin()])
+    w = torch.tensor(exponents, dtype=torch.float64)
+    errors = torch.stack([factor.errors[0] for factor in q.factors])
+    forms, moved = (torch.einsum("dn,ade,en->an", v, each, v) for each in (before, after))
+    spread = ((w * errors)[:, None] * forms).square().sum(0).sqrt()
+    z = ((w[:, None] * forms).sum(0) / spread).min().item()
+    assert ((w[:, None] * moved).sum(0) / spread).min().item() == pytest.approx(expected(z), abs=1e-3)
+
+
 def test_a_recipe_takes_the_sizes_of_its_kind_unless_it_is_told():
     own, paper = ps.Recipe(), ps.Recipe(kind="vanilla")
     assert (own.kind, own.steps, own.width, own.depth, own.learning_rate) == ("structured", 10_000, 256, 3, 5e-4)

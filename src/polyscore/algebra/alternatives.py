@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from polyscore.algebra.base import recomposed
 from polyscore.algebra.composition import Composition
-from polyscore.algebra.family import Family
 from polyscore.distributions import Distribution
 from polyscore.models.ensemble import Ensemble
 from polyscore.models.fitted import Fitted
@@ -30,7 +30,7 @@ def alternatives(q: Composition, count: int, seed: int = 0) -> list[Composition]
     if all(_is_exact(member) for member in members.values()):
         return []
     found = [_other(members, k, seed) for k in range(models)]
-    return [_composed(q, other) for other in found if other is not None]
+    return [recomposed(q, other) for other in found if other is not None]
 
 
 def halves(q: Composition) -> list[Composition]:
@@ -40,7 +40,7 @@ def halves(q: Composition) -> list[Composition]:
         return []
     found = [{name: _half(member, h) for name, member in members.items()} for h in range(2)]
     known = all(member is not None for half in found for member in half.values())
-    return [_composed(q, half) for half in found] if known else []
+    return [recomposed(q, half) for half in found] if known else []
 
 
 def _half(member: Any, h: int) -> Any | None:
@@ -89,9 +89,3 @@ def _redrawn(group: Network, stack: Mixed, k: int, seed: int) -> Network:
     """The group with other mixtures inside of its networks."""
     tensors = stack.redrawn(generator(seed, "alternative", k))
     return Network(StackNetwork.of(stack, tensors), group.schedule, group.precision, group.units)
-
-
-def _composed(q: Composition, members: dict[str, Any]) -> Composition:
-    """The composition of other members, in the same units."""
-    family = Family(members, q.schedule, q.family.units)
-    return Composition(family, dict(q.exponents))

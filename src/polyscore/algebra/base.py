@@ -1,6 +1,9 @@
-"""Compositions by their text, and the one that people ask for first."""
+"""Compositions by their text, the one that people ask for first, and the same one of other members."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from polyscore.algebra.composition import Composition
 from polyscore.algebra.expressions import parse_exponents, unknown_condition
@@ -27,6 +30,12 @@ def base_composition(family: Family, base: str | None = None) -> Composition:
         raise UnknownConditionError(unknown_condition(base, family.members))
     others = [name for name in family if name != base]
     return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
+
+
+def recomposed(q: Composition, members: Mapping[str, Any]) -> Composition:
+    """Return the composition of other members by the same exponents, in the same units and under the same names."""
+    names = q.family.variables if q.family.has_names else None
+    return Composition(Family(members, q.schedule, q.family.units, names), dict(q.exponents))
 
 
 def _base_of(family: Family) -> str:

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from polyscore.algebra.base import recomposed
 from polyscore.algebra.composition import Composition
-from polyscore.algebra.family import Family
 from polyscore.algebra.validity.forms import fan, values_of
 from polyscore.models.fitted import Fitted
 from polyscore.notices import warn
@@ -53,9 +53,7 @@ def proper(q: Composition) -> Composition:
 
 def _composed(q: Composition, factors: Sequence[Fitted]) -> Composition:
     """The composition of other factors, with the same exponents."""
-    members = dict(zip(q.exponents, factors, strict=True))
-    family = Family(members, q.schedule, q.family.units, q.family.variables if q.family.has_names else None)
-    return Composition(family, dict(q.exponents))
+    return recomposed(q, dict(zip(q.exponents, factors, strict=True)))
 
 
 def _with_tails(q: Composition, factors: Sequence[Fitted]) -> Composition:

@@ -68,7 +68,7 @@ def embed(
             "Convert them: (255 * images).astype(np.uint8), channels last.")  # fmt: skip
     require(is_count(batch), "batch", "be a whole number of at least 1", batch, "Leave it out for the default.")
     where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    network = _loaded(name, str(where), weights, EMBEDDINGS[name])
+    network = _loaded(str(where), weights, EMBEDDINGS[name])
     rows: list[NDArray[np.float32]] = []
     with reporting(progress, "features") as report, torch.inference_mode():
         for first in range(0, len(images), batch):
@@ -80,5 +80,5 @@ def embed(
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, device: str, weights: str | None, load: Load) -> Embed:
+def _loaded(device: str, weights: str | None, load: Load) -> Embed:
     return load(torch.device(device), weights)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyscore.mixtures.centres import nearest_centres, spread_centres
 from polyscore.mixtures.dense import stacked
-from polyscore.mixtures.em import Fit, Prior, Products, maximise, run
+from polyscore.mixtures.em import Fit, Prior, Products, improved, maximise
 from polyscore.mixtures.shapes import SHAPES, Shape, shapes_for
 from polyscore.notices import warn
 from polyscore.rng import generator
@@ -40,7 +40,7 @@ def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str =
     x = points.double()
     some = x[:: max(1, len(x) // _ENOUGH)]
     chosen = _chosen(some, seed, min(most, max(1, len(some) // (2 * _FEWEST))))
-    chosen = run(x, replace(chosen, points=len(x)), Prior.of(x, chosen.count), least=_SETTLED)
+    chosen = improved(x, replace(chosen, points=len(x)), Prior.of(x, chosen.count), least=_SETTLED)
     if len(x) < 2 * (x.shape[1] + 1):
         warn(
             f"points should be many for a covariance; {subject} has {len(x)} in {x.shape[1]} dimensions, so its "
@@ -76,7 +76,7 @@ def _chosen(x: Tensor, seed: int, most: int, shapes: Sequence[Shape] | None = No
     worse = 0
     for count in range(2, most + 1):
         prior = Prior.of(x, count)
-        started = max((run(x, start, prior, _BRIEF) for start in _starts(x, count, seed, last, prior)),
+        started = max((improved(x, start, prior, _BRIEF) for start in _starts(x, count, seed, last, prior)),
                       key=lambda fit: fit.log_likelihood)  # fmt: skip
         last = _best_shape(x, started, prior, shapes)
         if _is_sound(last) and last.bic > best.bic:
@@ -95,9 +95,9 @@ def _single(x: Tensor) -> Fit:
 def _best_shape(x: Tensor, started: Fit, prior: Prior, shapes: Sequence[Shape] | None) -> Fit:
     """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
     shapes = shapes or shapes_for(x.shape[1], started.count)
-    begun = [run(x, _shaped(started, shape, prior), prior, 2 * _BRIEF) for shape in shapes]
+    begun = [improved(x, _shaped(started, shape), prior, 2 * _BRIEF) for shape in shapes]
     leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
-    return max((run(x, fit, prior) for fit in leading), key=_merit)
+    return max((improved(x, fit, prior) for fit in leading), key=_merit)
 
 
 def _merit(fit: Fit) -> float:
@@ -105,7 +105,7 @@ def _merit(fit: Fit) -> float:
     return fit.bic if _is_sound(fit) and math.isfinite(fit.bic) else -math.inf
 
 
-def _shaped(fit: Fit, shape: Shape, prior: Prior) -> Fit:
+def _shaped(fit: Fit, shape: Shape) -> Fit:
     covariances = shape.restrict(fit.covariances, fit.weights)
     return Fit(fit.weights, fit.means, covariances, shape, fit.points)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polyscore.mixtures.centres import nearest_centres, spread_centres
-from polyscore.mixtures.em import Fit, Prior, run
+from polyscore.mixtures.em import Fit, Prior, improved
 from polyscore.mixtures.shapes import SHAPES
 from polyscore.rng import generator
 
@@ -52,7 +52,7 @@ def _dense(x: Tensor, count: int, seed: int) -> Fit:
     fit = nearest_centres(x, spread_centres(x, count, generator(seed, "dense", count)), prior)
     for _ in range(_KMEANS):
         fit = nearest_centres(x, fit.means, prior)
-    return run(x, fit, prior, _ROUNDS)
+    return improved(x, fit, prior, _ROUNDS)
 
 
 def _earned(dense: Tensor, small: Tensor) -> tuple[float, float]:

@@ -168,7 +168,7 @@ def _floored(covariances: Tensor, floor: Tensor) -> Tensor:
     return ((vectors * values.clamp_min(1.0)[..., None, :]) @ vectors.mT) / (units[:, None] * units)
 
 
-def run(x: Tensor, fit: Fit, prior: Prior, rounds: int = 200, least: float = 0.05) -> Fit:
+def improved(x: Tensor, fit: Fit, prior: Prior, rounds: int = 200, least: float = 0.05) -> Fit:
     """Return the fit after EM from `fit`: until a round adds less than `least` nats, or `rounds` are done."""
     before, points = -math.inf, Products(x)
     for _ in range(rounds):

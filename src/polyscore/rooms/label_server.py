@@ -18,7 +18,7 @@ from polyscore.rooms.label_pictures import TYPES, read_picture
 from polyscore.rooms.labelling import PER_CLASS, Labelling
 from polyscore.rooms.labels import Picture
 
-HOST, PORT = "127.0.0.1", 8080
+HOST = "127.0.0.1"
 _OURS = (HOST, "localhost")
 # The browser itself refuses whatever would leave this machine; Vue compiles templates, hence `unsafe-eval`.
 _POLICY = (

@@ -49,15 +49,13 @@ def draw(r: np.random.Generator) -> Room:
     depth = camera.y + r.uniform(0.3, 1.3)
     seen = camera.reach(0.3)
     stage = max(seen[0], 0.1 - width / 2), min(seen[1], width / 2 - 0.1)
-    stage, standing = _standing(r, stage, camera)
-    hanging, lights = _lights(r, (width, depth, height), stage, camera)
+    stage, standing = _standing(r, stage)
+    hanging, lights = _lights(r, (width, depth, height), stage)
     shell = [*_shell(r, width, depth, height), *(_rug(r, stage, camera) if r.random() < 0.5 else [])]
     return Room(width, depth, height, camera, stage, hanging, r.uniform(0.8, 1.15), (*shell, *standing, *lights))
 
 
-def _standing(
-    r: np.random.Generator, stage: tuple[float, float], camera: Camera
-) -> tuple[tuple[float, float], list[Part]]:
+def _standing(r: np.random.Generator, stage: tuple[float, float]) -> tuple[tuple[float, float], list[Part]]:
     """A plant, a lamp, or neither, at each end of the stage; what is left of it."""
     made: list[Part] = []
     for side in r.permutation(2):
@@ -75,7 +73,7 @@ def _rug(r: np.random.Generator, stage: tuple[float, float], camera: Camera) -> 
 
 
 def _lights(
-    r: np.random.Generator, size: tuple[float, float, float], stage: tuple[float, float], camera: Camera
+    r: np.random.Generator, size: tuple[float, float, float], stage: tuple[float, float]
 ) -> tuple[tuple[float, float], list[Part]]:
     """Daylight from one or two sides, or lamps; and the light that comes from the rest of the flat behind us."""
     width, depth, height = size

@@ -76,6 +76,25 @@ class Choice(NamedTuple):
 
 
 def _chosen(q: Composition, most: int, seed: int) -> Choice:
+    """The first answer that settles it; where none does, pilot swarms count the particles."""
+    if (known := _beforehand(q, most)) is not None:
+        return known
+    if q.is_tilted:
+        also = " Weights are needed for the bend of the coordinates, since W is not 1."
+    else:
+        found = correction(q, seed)
+        if (settled := _by_correction(q, found)) is not None:
+            return settled
+        also = "" if found.redrawn is not None or q.is_closed_form else (
+            " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit "
+            "with kind='structured' or ensemble=5 to know it."
+        )  # fmt: skip
+    choice = _by_pilots(q, most, seed)
+    return choice._replace(reason=choice.reason + also)
+
+
+def _beforehand(q: Composition, most: int) -> Choice | None:
+    """What needs no pilot, or can have none."""
     if len(q.exponents) == 1 and q.total == 1:
         return Choice(Denoise(), "Chosen: Denoise, since one condition by itself needs no correction.")
     if most == 1:
@@ -86,11 +105,11 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of {math.prod(q.event)} coordinates would cost more "
             "than they tell. Compare K = 1, 4 and 16.",
         )
-    if q.is_tilted:
-        choice = _by_pilots(q, most, seed)
-        bend = " Weights are needed for the bend of the coordinates, since W is not 1."
-        return choice._replace(reason=choice.reason + bend)
-    found = correction(q, seed)
+    return None
+
+
+def _by_correction(q: Composition, found: Correction) -> Choice | None:
+    """The first three questions: whether there is something to correct, among Gaussians, in a form that fits."""
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
         return Choice(
             Denoise(),
@@ -108,12 +127,7 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
             "correction would amplify that.",
         )
-    choice = _by_pilots(q, most, seed)
-    known = "" if found.redrawn is not None or q.is_closed_form else (
-        " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
-        "kind='structured' or ensemble=5 to know it."
-    )  # fmt: skip
-    return choice._replace(reason=choice.reason + known)
+    return None
 
 
 class Correction(NamedTuple):

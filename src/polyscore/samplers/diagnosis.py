@@ -27,10 +27,7 @@ _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in tota
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
 _OUTSIDE = 10  # deviations of the training data that are out of any question
-_STUCK, _STUCK_LEVELS = (
-    0.1,
-    0.1,
-)  # acceptance below which a kernel hardly moves, and the share of levels where it may be
+_STUCK = 0.1  # acceptance over all levels below which a kernel hardly moves
 _CLIPPED = 0.01  # share of rates that a clip may change and log Z still be read
 _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
 

@@ -60,9 +60,9 @@ def outweighed(draws: Sequence[Tensor], exponents: Sequence[float]) -> Tensor | 
     covs = torch.stack([x.T.cov(correction=0).reshape(x.shape[1], -1) for x in draws])
     unresolved = _NARROW**2 * covs.diagonal(dim1=1, dim2=2).mean() * torch.eye(covs.shape[1], dtype=covs.dtype)
     precisions = torch.linalg.inv(covs + unresolved)
-    weights = torch.tensor(exponents, dtype=torch.float64)[:, None, None]
-    root = torch.linalg.cholesky((weights.abs() * precisions).sum(0))
-    half = torch.linalg.solve_triangular(root, (weights * precisions).sum(0), upper=False)
+    powers = torch.tensor(exponents, dtype=torch.float64)[:, None, None]
+    root = torch.linalg.cholesky((powers.abs() * precisions).sum(0))
+    half = torch.linalg.solve_triangular(root, (powers * precisions).sum(0), upper=False)
     values, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.T, upper=False))
     along = torch.linalg.solve_triangular(root.T, vectors[:, :1], upper=True)[:, 0]
     return along / along.norm() if values[0] < -_GROWS else None

@@ -104,7 +104,7 @@ class SuperDiff(Sampler):
         now, z = plan.coefficients(i), noise["noise"]
         mixed = mix(state.scores, self.shares(plan, state, now, z))
         x = plus(plus(state.x * now.keep, mixed, now.pull), z, now.noise)
-        logs = state.logs + growth(state, x, now, plan.coefficients(i + 1)) + self.missed(plan, state, i, z)
+        logs = state.logs + gains(state, x, now, plan.coefficients(i + 1)) + self.missed(plan, state, i, z)
         scores = ask_each(plan.field, x, lambda each, points: each.scores(points, i + 1))
         alarm = state.alarm + 0 * scores.sum() + (0 * logs.sum()).to(state.alarm)
         return replace(state, x=x, score=mixed, scores=scores, logs=logs, alarm=alarm)
@@ -199,7 +199,7 @@ def mix(scores: Tensor, shares: Tensor) -> Tensor:
     return (scores * wide.view(*wide.shape, *[1] * (scores.ndim - 3)).to(scores)).sum(0)
 
 
-def growth(state: Tracked, x: Tensor, now: Coefficients, then: Coefficients) -> Tensor:
+def gains(state: Tracked, x: Tensor, now: Coefficients, then: Coefficients) -> Tensor:
     """Return what log q_a gain over a step to x, `(N, K, A)`; a step without noise, to the data itself, gains none."""
     if now.noise == 0:
         return torch.zeros_like(state.logs)
