@@ -45,6 +45,7 @@ _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total 
 _TORN = 0.3
 _FIRST = 16  # particles
 _SHOWN = 4.0  # times the variance that other fits give: two standard errors
+_LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -96,6 +97,7 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             Denoise(),
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, which other data would "
             f"change by {found.redrawn:.2g}: correction would amplify the error of the fits.",
+            _left(found.signal),
         )
     if q.is_gaussian:
         return Choice(
@@ -107,6 +109,7 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
             "correction would amplify that.",
+            _left(found.signal),
         )
     choice = _by_pilots(q, most, seed)
     known = "" if found.redrawn is not None or q.is_closed_form else (
@@ -114,6 +117,17 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
         "kind='structured' or ensemble=5 to know it."
     )  # fmt: skip
     return choice._replace(reason=choice.reason + known)
+
+
+def _left(signal: float) -> tuple[str, ...]:
+    """What speaks against samples that stay uncorrected though there is much to correct."""
+    if signal <= _LITTLE:
+        return ()
+    return (
+        "adding scores should leave little to correct where no correction can be trusted; here the log-weights of its "
+        f"samples have a variance of {signal:.2g}. So neither these nor weighted samples need be near the composition. "
+        "Take more data, or conditions that overlap more.",
+    )
 
 
 class Correction(NamedTuple):
