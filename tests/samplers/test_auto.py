@@ -147,7 +147,7 @@ def test_a_form_that_does_not_fit_is_not_corrected():
 def test_halves_weigh_as_much_as_redrawn_fits_and_not_among_gaussians(monkeypatch, signal, setting_, kind):
     """A mixture whose halves differ by 1 is corrected from a signal of 4 on; of one Gaussian the errors say it all."""
     monkeypatch.setattr(
-        import_module("polyscore.samplers.auto"), "correction", lambda q, seed: Correction(signal, 0.1, 1.0)
+        import_module("polyscore.samplers.auto"), "correction", lambda q, seed, steps: Correction(signal, 0.1, 1.0)
     )
     chosen = ps.auto(ps.base_composition(setting(setting_)))
     assert type(chosen) is kind and ("halves" in chosen.reason) == (kind is ps.Denoise)
@@ -180,3 +180,20 @@ def test_what_is_left_uncorrected_and_large_speaks_against_the_run():
     near = {"A": corner(0.0, 0, size=2.0), "B": corner(1.0, 1, size=2.0), "control": corner(0.0, 2, size=3.0)}
     chosen = ps.auto(ps.base_composition(ps.fit(near, kind="mixture", progress=False)))
     assert isinstance(chosen, ps.Denoise) and chosen.doubts == ()
+
+
+def test_pilots_take_the_steps_that_were_asked_for():
+    """What is judged is what will run, and five steps of a dear network cost no hundred."""
+    calls = []
+
+    def noise(x, t):
+        calls.append(len(x))
+        return ps.VP().sigma(t)[:, None] * torch.tanh(x)
+
+    p = ps.Family({name: ps.Learned(noise, (7,), ps.VP()) for name in ("a", "b", "base")})
+    spent = []
+    for steps in (10, 40):
+        calls.clear()
+        assert ps.auto(ps.base_composition(p), most=16, steps=steps).steps == steps
+        spent.append(sum(calls))
+    assert 2 < spent[1] / spent[0] < 5

@@ -54,14 +54,14 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
 
     Args:
         most: particles a swarm, at most.
-        steps: from noise to data.
+        steps: from noise to data, of the pilot runs too.
         seed: of the pilot runs.
     """
     require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__)
     require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
-        choice = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
+        choice = _chosen(proper(q), int(most), steps, derive(as_seed(seed), "auto"))
     chosen = replace(choice.sampler, steps=steps)
     object.__setattr__(chosen, "_reason", choice.reason)  # beside the fields of a frozen sampler
     object.__setattr__(chosen, "_doubts", choice.doubts)
@@ -76,7 +76,7 @@ class Choice(NamedTuple):
     doubts: tuple[str, ...] = ()
 
 
-def _chosen(q: Composition, most: int, seed: int) -> Choice:
+def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:
     if len(q.exponents) == 1 and q.total == 1:
         return Choice(Denoise(), "Chosen: Denoise, since one condition by itself needs no correction.")
     if most == 1:
@@ -88,10 +88,10 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             "than they tell. Compare K = 1, 4 and 16.",
         )
     if q.is_tilted:
-        choice = _by_pilots(q, most, seed)
+        choice = _by_pilots(q, most, steps, seed)
         bend = " Weights are needed for the bend of the coordinates, since W is not 1."
         return choice._replace(reason=choice.reason + bend)
-    found = correction(q, seed)
+    found = correction(q, seed, steps)
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
         return Choice(
             Denoise(),
@@ -111,7 +111,7 @@ def _chosen(q: Composition, most: int, seed: int) -> Choice:
             "correction would amplify that.",
             _left(found.signal),
         )
-    choice = _by_pilots(q, most, seed)
+    choice = _by_pilots(q, most, steps, seed)
     known = "" if found.redrawn is not None or q.is_closed_form else (
         " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
         "kind='structured' or ensemble=5 to know it."
@@ -144,9 +144,9 @@ class Correction(NamedTuple):
     halved: float | None
 
 
-def correction(q: Composition, seed: int) -> Correction:
+def correction(q: Composition, seed: int, steps: int = 100) -> Correction:
     """Return what there is to correct, and what speaks against it."""
-    plan = before(FeynmanKac(1), q, Asked(_PATHS, seed, history=False))
+    plan = before(FeynmanKac(1, steps=steps), q, Asked(_PATHS, seed, history=False))
     redrawn, halved = alternatives(q, _OTHERS, seed), halves(q)
     fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *redrawn, *halved)]
     total = torch.zeros(len(fields), _PATHS, dtype=torch.float64, device=plan.like.device)
@@ -170,11 +170,11 @@ def _variance(values: Tensor) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _by_pilots(q: Composition, most: int, seed: int) -> Choice:
+def _by_pilots(q: Composition, most: int, steps: int, seed: int) -> Choice:
     """The fewest particles for which pilot swarms agree; where none do, the clip or the most that there may be."""
     particles, shares = min(_FIRST, most), dict[int, float]()
     while True:
-        shares[particles] = _agreement(FeynmanKac(particles, threshold=0.5), q, seed)
+        shares[particles] = _agreement(FeynmanKac(particles, steps=steps, threshold=0.5), q, seed)
         if shares[particles] >= _AGREED or particles >= most:
             break
         particles = min(4 * particles, most)
