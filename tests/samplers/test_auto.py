@@ -163,7 +163,7 @@ def test_a_form_that_does_not_fit_is_not_corrected():
 def test_halves_weigh_as_much_as_redrawn_fits_and_not_among_gaussians(monkeypatch, signal, setting_, kind):
     """A mixture whose halves differ by 1 is corrected from a signal of 4 on; of one Gaussian the errors say it all."""
     monkeypatch.setattr(
-        import_module("polyscore.samplers.auto"), "correction", lambda q, seed: Correction(signal, 0.1, 1.0)
+        import_module("polyscore.samplers.auto"), "correction", lambda q, seed, steps: Correction(signal, 0.1, 1.0)
     )
     chosen = ps.auto(ps.base_composition(setting(setting_)))
     assert type(chosen) is kind and ("halves" in chosen.reason) == (kind is ps.Denoise)
@@ -177,3 +177,39 @@ def test_halves_are_known_of_fits_alone_and_survive_their_file(tmp_path):
     again = halves(ps.base_composition(ps.load(tmp_path / "family")))
     assert torch.equal(again[1].score(x, 0.3), second.score(x, 0.3))
     assert halves(ps.base_composition(setting("mixture-id"))) == []
+
+
+def corner(at: float, seed: int, size: float = 1.0) -> torch.Tensor:
+    return at + size * torch.rand(500, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def test_what_is_left_uncorrected_and_large_speaks_against_the_run():
+    """Squares that do not meet have a product of 0 everywhere; of squares that do there is nothing to tell."""
+    apart = {"A": corner(0.0, 0), "B": corner(5.0, 1), "control": corner(0.0, 2, size=6.0)}
+    q = ps.base_composition(ps.fit(apart, kind="mixture", progress=False))
+    chosen = ps.auto(q)
+    assert isinstance(chosen, ps.Denoise) and len(chosen.doubts) == 1
+    assert "should leave little to correct" in chosen.doubts[0] and "overlap" in chosen.doubts[0]
+    with pytest.warns(ps.errors.DegeneracyWarning, match="should leave little to correct"):
+        run = chosen.sample(q, 100, seed=0)
+    assert chosen.doubts[0] in run.findings and chosen.doubts[0] in run.summary()
+    near = {"A": corner(0.0, 0, size=2.0), "B": corner(1.0, 1, size=2.0), "control": corner(0.0, 2, size=3.0)}
+    chosen = ps.auto(ps.base_composition(ps.fit(near, kind="mixture", progress=False)))
+    assert isinstance(chosen, ps.Denoise) and chosen.doubts == ()
+
+
+def test_pilots_take_the_steps_that_were_asked_for():
+    """What is judged is what will run, and five steps of a dear network cost no hundred."""
+    calls = []
+
+    def noise(x, t):
+        calls.append(len(x))
+        return ps.VP().sigma(t)[:, None] * torch.tanh(x)
+
+    p = ps.Family({name: ps.Learned(noise, (7,), ps.VP()) for name in ("a", "b", "base")})
+    spent = []
+    for steps in (10, 40):
+        calls.clear()
+        assert ps.auto(ps.base_composition(p), most=16, steps=steps).steps == steps
+        spent.append(sum(calls))
+    assert 2 < spent[1] / spent[0] < 5

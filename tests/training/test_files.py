@@ -375,3 +375,10 @@ def test_a_device_that_is_not_there(tmp_path):
         ps.fit(data(1), steps=2, device=missing)
     with pytest.raises(PolyscoreError, match="device must name a device of this machine"):
         ps.Denoise(steps=2).sample(ps.load(path)["c0"], 3, device=missing)
+
+
+def test_a_family_of_foreign_models_is_not_saved_and_says_which(tmp_path):
+    """One network for two members is what the message used to ask for, and to say that it got."""
+    model = ps.Learned(lambda x, t: x, (2,), ps.VP())
+    with pytest.raises(ps.errors.CompositionError, match=r"'a' is of another kind\. Save each part by itself"):
+        ps.Family({"a": model, "b": model}).save(tmp_path / "family")

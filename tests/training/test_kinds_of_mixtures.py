@@ -8,7 +8,7 @@ import torch
 
 import polyscore as ps
 from polyscore.algebra.alternatives import alternatives
-from polyscore.algebra.proper import certainty, expected, proper
+from polyscore.algebra.proper import certainty, chance, expected, proper
 from polyscore.files.tensors import read_tensors, write_tensors
 from polyscore.models.fitted import Fitted
 from polyscore.nn.structured import shrunk
@@ -321,3 +321,31 @@ def test_components_are_counted_anew_where_weights_change():
     assert stack._used() == 1
     other = type(p.members["a"].network).of(stack, {"weights": torch.ones_like(stack.weights)})
     assert other.stack._used() == stack.weights.shape[-1] and stack._used() == 1
+
+
+def test_a_composition_that_is_surely_improper_is_refused():
+    """N(0, 9)^2 / N(0, 1) grows without bound, at 3000 points by 30 standard errors: none that chance could give."""
+    data = {name: scale * torch.randn(3000, 1, generator=torch.Generator().manual_seed(k))
+            for k, (name, scale) in enumerate((("a", 3.0), ("b", 3.0), ("base", 1.0)))}  # fmt: skip
+    q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+    assert certainty(q.factors, list(q.exponents.values()), 0.0) < -10 and proper(q) is q
+    for use in (ps.auto, ps.exact, lambda q: ps.FeynmanKac(4).sample(q, 10)):
+        with pytest.raises(ps.errors.ImproperError, match="must be normalisable"):
+            use(q)
+
+
+@pytest.mark.parametrize(("dim", "n"), [(1, 60), (2, 60), (10, 200), (50, 500)])
+def test_chance_alone_is_not_called_sure(dim, n):
+    """Three sources whose composition has rate 0 in all directions: 200 draws of its least z, the worst of chance.
+
+    A limit of four errors alone would call draws in 50 dimensions sure, where the least of all directions is asked.
+    """
+    source, least = torch.Generator().manual_seed(dim), math.inf
+    for _ in range(200):
+        x = torch.randn(3, n, dim, generator=source, dtype=torch.float64)
+        inverse = (x.mT @ x / n).inverse()
+        rates, directions = torch.linalg.eigh(inverse[0] + inverse[1] - 2 * inverse[2])
+        own = (inverse @ directions).mul(directions).sum(1) * torch.tensor([1.0, 1.0, 2.0])[:, None]
+        least = min(least, (rates / (math.sqrt(2 / n) * own.norm(dim=0))).min().item())
+    assert -chance(dim) < least < -1
+    assert dim < 50 or least < -4

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_choosing_columns(tmp_path):
 
 def test_a_large_table_in_blocks(tmp_path):
     """Four blocks: text in the last cell of the last one is found, and its line named."""
-    rows = [f"{'ab'[k % 2]},{k},{k / 7!r}\n" for k in range(70_000)]
+    rows = [f"{'ab'[k % 2]},{2 * k},{k / 7!r}\n" for k in range(70_000)]
     table = read(tmp_path, "condition,x,y\n" + "".join(rows))
     np.testing.assert_array_equal(table["b"][:, 1], np.arange(1, 70_000, 2) / 7)
     rows[-1] = "b,1,oops\n"
@@ -409,3 +410,32 @@ def test_an_interrupt_handler_of_ones_own_is_left_alone():
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [1]
+
+
+def test_blanks_around_a_condition_are_not_another_condition(tmp_path):
+    """As in a csv file: two conditions of one name would both stand in `base_composition`."""
+    pandas = pytest.importorskip("pandas")
+    f = frame(pandas)
+    blank = f.assign(drug=[f" {name} " if k % 2 else name for k, name in enumerate(f.drug)])
+    assert list(split_frame(blank, "drug")) == list(split_frame(f, "drug")) == ["ctrl", "drugA", "drugB"]
+    np.testing.assert_array_equal(split_frame(blank, "drug")["drugA"], split_frame(f, "drug")["drugA"])
+
+
+def test_a_column_that_numbers_the_rows_is_told_of(tmp_path):
+    order = np.random.default_rng(0).permutation(60) + 7
+    text = "id,condition,height\n" + "".join(f"{k},{'ab'[k % 2]},{k % 9}.5\n" for k in order)
+    with pytest.warns(
+        DegeneracyWarning, match=r"a column should measure something; 'id' of cells.csv numbers the rows"
+    ):
+        assert read(tmp_path, text).variables == ("id", "height")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(tmp_path, text, ["id"]).variables == ("id",)
+        read(tmp_path, text.replace("\n8,", "\n1008,"))  # a gap
+        read(tmp_path, PLAIN)  # halves, and tenths downward
+
+
+def test_a_constant_column_is_told_of_by_its_name(tmp_path):
+    text = "condition,height,batch\n" + "".join(f"{'ab'[k % 2]},{k % 9}.5,7\n" for k in range(60))
+    with pytest.warns(DegeneracyWarning, match=r"every column should vary; 1 of 2 hold one number .* column 'batch'"):
+        ps.fit(read(tmp_path, text), **SMALL)

@@ -4,6 +4,7 @@ A composition decays along v like rate(v) = sum_a w_a min_k v' P_{a,k} v, a diff
 relative sqrt(2 / n). Where the rate is z standard errors, z small or negative, the fit says little more than that it is
 positive, which it must be: its mean given that is h(z) = z + phi(z) / Phi(z) errors (a normal cut off at 0). All
 variances are moved by as many of their own errors as bring the least rate there, numerators' down and denominators' up.
+Single Gaussians whose rate is further below 0 than chance could bring it are left as they are: samplers refuse them.
 
 Mixtures may be improper by more than chance: where data are curved, a numerator has a wide component that the
 denominator lacks, and far out their ratio grows. No data speak there. So denominators get what one more point could
@@ -26,7 +27,7 @@ from polyscore.notices import warn
 
 _SURE = 2.0  # errors from which the cut is not felt
 _MOST = 64.0  # errors by which anything is moved
-_CHANCE = 4.0  # errors beyond which mixtures are improper by their form rather than by chance
+_CHANCE = 4.0  # errors beyond which a direction is improper by more than chance
 _WIDEST = 2.0**20  # times a denominator's covariance
 
 
@@ -39,6 +40,8 @@ def proper(q: Composition) -> Composition:
     single, z = all(factor.components.count == 1 for factor in factors), certainty(factors, exponents, 0.0)
     if z >= _SURE:
         return q if single or q.validity().proper is not False else _with_tails(q, factors)
+    if single and z < -chance(len(factors[0].components.means[0])):
+        return q  # improper, and not by chance: samplers say so
     moved = _least_move(factors, exponents, expected(z))
     other = _composed(q, [factor.widened(-math.copysign(moved, w))
                           for factor, w in zip(factors, exponents, strict=True)])  # fmt: skip
@@ -46,7 +49,8 @@ def proper(q: Composition) -> Composition:
         return _with_tails(q, factors) if q.validity().proper is not True else q
     warn(
         f"a composition of fits should be proper beyond doubt; that of {q!r} is {z:.2g} standard errors from not being "
-        f"so. Variances were moved by {moved:.2g} of theirs to what is most likely of a proper one; take more data."
+        f"so. Variances were moved by {moved:.2g} of theirs to what is most likely of a proper one; take more data"
+        + ("." if z > -_SURE else ", which may well say that there is no such density.")
     )
     return other
 
@@ -82,6 +86,15 @@ def expected(z: float) -> float:
         return -1 / z + 2 / z**3
     below = 0.5 * math.erfc(-z / math.sqrt(2))
     return z + math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) / below
+
+
+def chance(dim: int) -> float:
+    """Return how many errors below 0 the least rate may be by chance, in so many dimensions.
+
+    The least of all directions is asked: eigenvalues of a covariance of n points spread by 2 sqrt(d / n), that is by
+    sqrt(2 d) of an eigenvalue's own error sqrt(2 / n).
+    """
+    return _CHANCE + math.sqrt(2 * dim)
 
 
 def certainty(factors: Sequence[Fitted], exponents: Sequence[float], moved: float) -> float:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from polyscore.errors import NAME_LENGTH, ArgumentError, listed, nearest, require, shorten
+from polyscore.notices import warn
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 Where = Callable[[int], str]  # from the number of a row to what a message calls it
 
 _MOST_CONDITIONS = 1000
+_FEW = 20  # rows below which whole numbers may follow each other by chance
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}
 
 
@@ -112,12 +114,12 @@ def _check_name(name: str, names: list[str], count: int, source: str) -> None:
 
 
 def labels_of(values: list[Any], source: str, column: str, where: Where) -> list[str]:
-    """Return the condition of every row, as text."""
+    """Return the condition of every row, as text without blanks around it."""
     require(values, source, "hold rows below the columns' names", "none", "Export it again with its rows.")
     whole = all(isinstance(v, float) and v.is_integer() for v in values)  # a column of 0.0, 1.0 was one of 0, 1
-    labels = [str(int(v)) if whole else str(v) for v in values]
+    labels = [str(int(v)) if whole else str(v).strip() for v in values]
     for k, (value, label) in enumerate(zip(values, labels, strict=True)):
-        if label.strip().lower() in {"", "nan", "<na>", "none", "nat"} or value is None:
+        if label.lower() in {"", "nan", "<na>", "none", "nat"} or value is None:
             raise TableError(
                 f"{source} must name a condition in every row; got none in {where(k)}, column {column!r}. Fill it in, "
                 "or drop the row."
@@ -141,12 +143,25 @@ def assemble(
     for k, column in found.items():
         _check_numbers(column, f"column {names[k]!r} of {source}", where)
     require(found, source, "have a column of numbers", "none", "Choose columns, or check the decimal sign.")
+    if not explicit:
+        _warn_of_row_numbers({names[k]: column.numbers for k, column in found.items()}, source)
     points = np.column_stack([column.numbers for column in found.values()])
     order = {name: i for i, name in enumerate(dict.fromkeys(labels))}
     which = np.array([order[label] for label in labels])
     left_out = tuple(name for k, name in enumerate(names) if k not in found and k != condition)
     data = {name: points[which == i] for name, i in order.items()}
     return Table(data, tuple(names[k] for k in found), left_out, source)
+
+
+def _warn_of_row_numbers(columns: Mapping[str, Numbers], source: str) -> None:
+    """Warn of columns of whole numbers without gap or repetition, in whatever order: they identify rows."""
+    for name, numbers in columns.items():
+        least = numbers.min() if len(numbers) >= _FEW else 0.5
+        if least.is_integer() and np.array_equal(np.sort(numbers), least + np.arange(len(numbers))):
+            warn(
+                f"a column should measure something; {name!r} of {source} numbers the rows from {least:g} to "
+                f"{numbers.max():g}, and is learned as a variable. Choose columns without it."
+            )
 
 
 def _check_numbers(column: Column, subject: str, where: Where) -> None:

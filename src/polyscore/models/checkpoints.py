@@ -59,6 +59,12 @@ def checkpoint_of(
         network = next(iter(fitted.values())).network
         return Checkpoint([network], {name: one.index for name, one in fitted.items()}, schedule, units, training)
     columns = {name: network_conditions(member) for name, member in members.items()}
+    foreign = next((name for name, column in columns.items() if not column), None)
+    if foreign is not None:
+        raise CompositionError(
+            f"a family must be one that `fit` trained to be saved; {foreign!r} is of another kind. Save each part by "
+            "itself, and a model of your own in files of its own."
+        )
     networks = [group.network for group in common_networks(list(columns.values()))]
     aligned = all(len({model.index for model in column}) == 1 for column in columns.values())
     if not aligned or len({(network.kind, network.dim, repr(network.about())) for network in networks}) != 1:

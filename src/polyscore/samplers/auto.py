@@ -45,6 +45,7 @@ _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total 
 _TORN = 0.3
 _FIRST = 16  # particles
 _SHOWN = 4.0  # times the variance that other fits give: two standard errors
+_LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -53,14 +54,14 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
 
     Args:
         most: particles a swarm, at most.
-        steps: from noise to data.
+        steps: from noise to data, of the pilot runs too.
         seed: of the pilot runs.
     """
     require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__)
     require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
-        choice = _chosen(proper(q), int(most), derive(as_seed(seed), "auto"))
+        choice = _chosen(proper(q), int(most), steps, derive(as_seed(seed), "auto"))
     chosen = replace(choice.sampler, steps=steps)
     object.__setattr__(chosen, "_reason", choice.reason)  # beside the fields of a frozen sampler
     object.__setattr__(chosen, "_doubts", choice.doubts)
@@ -75,21 +76,21 @@ class Choice(NamedTuple):
     doubts: tuple[str, ...] = ()
 
 
-def _chosen(q: Composition, most: int, seed: int) -> Choice:
+def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:
     """The first answer that settles it; where none does, pilot swarms count the particles."""
     if (known := _beforehand(q, most)) is not None:
         return known
     if q.is_tilted:
         also = " Weights are needed for the bend of the coordinates, since W is not 1."
     else:
-        found = correction(q, seed)
+        found = correction(q, seed, steps)
         if (settled := _by_correction(q, found)) is not None:
             return settled
         also = "" if found.redrawn is not None or q.is_closed_form else (
             " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit "
             "with kind='structured' or ensemble=5 to know it."
         )  # fmt: skip
-    choice = _by_pilots(q, most, seed)
+    choice = _by_pilots(q, most, steps, seed)
     return choice._replace(reason=choice.reason + also)
 
 
@@ -115,6 +116,7 @@ def _by_correction(q: Composition, found: Correction) -> Choice | None:
             Denoise(),
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, which other data would "
             f"change by {found.redrawn:.2g}: correction would amplify the error of the fits.",
+            _left(found.signal),
         )
     if q.is_gaussian:
         return Choice(
@@ -126,8 +128,20 @@ def _by_correction(q: Composition, found: Correction) -> Choice | None:
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
             "correction would amplify that.",
+            _left(found.signal),
         )
     return None
+
+
+def _left(signal: float) -> tuple[str, ...]:
+    """What speaks against samples that stay uncorrected though there is much to correct."""
+    if signal <= _LITTLE:
+        return ()
+    return (
+        "adding scores should leave little to correct where no correction can be trusted; here the log-weights of its "
+        f"samples have a variance of {signal:.2g}. So neither these nor weighted samples need be near the composition. "
+        "Take more data, or conditions that overlap more.",
+    )
 
 
 class Correction(NamedTuple):
@@ -144,9 +158,9 @@ class Correction(NamedTuple):
     halved: float | None
 
 
-def correction(q: Composition, seed: int) -> Correction:
+def correction(q: Composition, seed: int, steps: int = 100) -> Correction:
     """Return what there is to correct, and what speaks against it."""
-    plan = before(FeynmanKac(1), q, Asked(_PATHS, seed, history=False))
+    plan = before(FeynmanKac(1, steps=steps), q, Asked(_PATHS, seed, history=False))
     redrawn, halved = alternatives(q, _OTHERS, seed), halves(q)
     fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *redrawn, *halved)]
     total = torch.zeros(len(fields), _PATHS, dtype=torch.float64, device=plan.like.device)
@@ -170,11 +184,11 @@ def _variance(values: Tensor) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _by_pilots(q: Composition, most: int, seed: int) -> Choice:
+def _by_pilots(q: Composition, most: int, steps: int, seed: int) -> Choice:
     """The fewest particles for which pilot swarms agree; where none do, the clip or the most that there may be."""
     particles, shares = min(_FIRST, most), dict[int, float]()
     while True:
-        shares[particles] = _agreement(FeynmanKac(particles, threshold=0.5), q, seed)
+        shares[particles] = _agreement(FeynmanKac(particles, steps=steps, threshold=0.5), q, seed)
         if shares[particles] >= _AGREED or particles >= most:
             break
         particles = min(4 * particles, most)

@@ -34,9 +34,9 @@ def warn_of_scales(pools: Pools, recipe: Recipe) -> None:
             if bulk.min().item() < narrowest:
                 narrowest, where = bulk.min().item(), (a, int(bulk.argmin()))
     _warn_of_size(largest, recipe)
-    _warn_of_constants(sorted(constant), pools.dim)
+    _warn_of_constants(sorted(constant), pools)
     if narrowest < _NARROWEST:
-        _warn_of_width(narrowest, pools.conditions[where[0]], where[1], recipe)
+        _warn_of_width(narrowest, pools.conditions[where[0]], _name(pools, where[1]), recipe)
 
 
 def _bulk(points: Tensor) -> Tensor:
@@ -62,15 +62,20 @@ def _warn_of_size(size: float, recipe: Recipe) -> None:
         )
 
 
-def _warn_of_constants(columns: list[int], dim: int) -> None:
+def _name(pools: Pools, column: int) -> str:
+    return repr(pools.variables[column]) if pools.variables else str(column)
+
+
+def _warn_of_constants(columns: list[int], pools: Pools) -> None:
     if columns:
         warn(
-            f"every column should vary; {len(columns)} of {dim} hold one number in all conditions, column {columns[0]} "
-            "first. Their scale is taken as 1, and samples scatter about that number. Leave them out."
+            f"every column should vary; {len(columns)} of {pools.dim} hold one number in all conditions, column "
+            f"{_name(pools, columns[0])} first. Their scale is taken as 1, and samples scatter about that number. "
+            "Leave them out."
         )
 
 
-def _warn_of_width(width: float, condition: str, column: int, recipe: Recipe) -> None:
+def _warn_of_width(width: float, condition: str, column: str, recipe: Recipe) -> None:
     warn(
         f"every condition should be about as wide as the noise; most of {condition!r} is {width:.2g} wide in column "
         f"{column}, where a network resolves {_NARROWEST}, so samples come out too wide. "
