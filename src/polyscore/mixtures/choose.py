@@ -94,7 +94,7 @@ def _single(x: Tensor) -> Fit:
 
 def _best_shape(x: Tensor, started: Fit, prior: Prior, shapes: Sequence[Shape] | None) -> Fit:
     """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
-    shapes = shapes or shapes_for(x.shape[1], started.count)
+    shapes = shapes or shapes_for(x.shape[1], started.count, len(x))
     begun = [run(x, _shaped(started, shape, prior), prior, 2 * _BRIEF) for shape in shapes]
     leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
     return max((run(x, fit, prior) for fit in leading), key=_merit)
