@@ -9,7 +9,7 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 import polyscore as ps
-from polyscore.mixtures import SHAPES, Fit, fit_mixture
+from polyscore.mixtures import SHAPES, Fit, fit_halves, fit_mixture
 from polyscore.mixtures.em import Prior, Products, expect, maximise, run
 from polyscore.mixtures.shapes import low_rank, shapes_for
 
@@ -139,6 +139,17 @@ def test_few_points_for_a_covariance_are_not_taken_for_a_plane(dim, n):
     fresh = torch.randn(1000, dim, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     truth = -0.5 * (fresh.square().sum(1) + dim * math.log(2 * math.pi))
     assert (truth - found.log_prob(fresh)).mean() < dim  # nats; 10^4 and more on a plane
+
+
+def test_points_in_a_pattern_are_seen_as_points_in_any_order():
+    """Every other one of 40,000 belongs to the other mode: what a stride of two takes has one."""
+    n = 40_000
+    x = torch.randn(n, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:, 0] += 3 * (1 - 2 * (torch.arange(n) % 2))
+    found = fit_mixture(x)
+    assert found.count == 2
+    assert sorted(found.means.flatten().tolist()) == pytest.approx([-3, 3], abs=0.05)  # seven standard errors
+    assert all(half.count == 2 for half in fit_halves(x, found))
 
 
 def test_the_same_seed_gives_the_same_bytes():
