@@ -129,6 +129,29 @@ def test_too_few_points_are_warned_of():
         fit_mixture(torch.randn(3, 5, generator=torch.Generator().manual_seed(0)))
 
 
+@pytest.mark.filterwarnings("ignore:points should be many")
+@pytest.mark.parametrize("dim, n", [(12, 10), (12, 13), (50, 10), (50, 40)])
+def test_few_points_for_a_covariance_are_not_taken_for_a_plane(dim, n):
+    """Standard normals: a covariance through all points is singular, and its likelihood would have no bound. A variance
+    of ten points is below 0.1 in one of fifty columns once in 30, their mean once in 10^100."""
+    found = fit_mixture(torch.randn(n, dim, generator=torch.Generator().manual_seed(3), dtype=torch.float64))
+    assert torch.linalg.eigvalsh(found.covariances).min() > 0.1
+    fresh = torch.randn(1000, dim, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    truth = -0.5 * (fresh.square().sum(1) + dim * math.log(2 * math.pi))
+    assert (truth - found.log_prob(fresh)).mean() < dim  # nats; 10^4 and more on a plane
+
+
+def test_points_in_a_pattern_are_seen_as_points_in_any_order():
+    """Every other one of 40,000 belongs to the other mode: what a stride of two takes has one."""
+    n = 40_000
+    x = torch.randn(n, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:, 0] += 3 * (1 - 2 * (torch.arange(n) % 2))
+    found = fit_mixture(x)
+    assert found.count == 2
+    assert sorted(found.means.flatten().tolist()) == pytest.approx([-3, 3], abs=0.05)  # seven standard errors
+    assert all(half.count == 2 for half in fit_halves(x, found))
+
+
 def test_the_same_seed_gives_the_same_bytes():
     x = three_parts(200)
     first, again = fit_mixture(x, seed=4), fit_mixture(x, seed=4)

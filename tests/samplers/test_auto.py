@@ -10,6 +10,7 @@ from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
 from polyscore.errors import ScoreError
 from polyscore.mixtures import Parts, redrawn, support
+from polyscore.mixtures.shapes import low_rank
 from polyscore.paper.settings import setting
 from polyscore.paper.theory.interventions import nonlinear_example
 from polyscore.samplers import Auto, build_sampler, describe
@@ -138,6 +139,22 @@ def test_redrawn_mixtures_scatter_like_fits_to_other_data(shape):
     assert (covariances.mean(0) - truth).abs().max() < 0.1
     moved = torch.stack([o.means[0] for o in others])
     torch.testing.assert_close(n * moved.T.cov(), truth, rtol=0.3, atol=0.2)
+
+
+def test_redrawn_mixtures_of_low_rank_do_not_turn_what_has_no_axes():
+    """One variance for 11 of 12 directions. Precisions of 200 redraws scatter as much as those of 200 fits to 400
+    points each, to 15 %, five standard errors; with axes turned among the 11 it would be 1.8 times as much."""
+    dim, n, source = 12, 400, torch.Generator().manual_seed(0)
+    values = torch.ones(dim, dtype=torch.float64)
+    values[-1] = 6.0
+    basis = torch.linalg.qr(torch.randn(dim, dim, generator=source, dtype=torch.float64)).Q
+    parts = Parts(values.new_ones(1), values.new_zeros(1, dim), values[None], basis[None])
+    others = [redrawn(parts, n, source) for _ in range(200)]
+    ours = torch.stack([(o.bases[0] / o.variances[0]) @ o.bases[0].T for o in others])
+    draws = torch.randn(200, n, dim, generator=source, dtype=torch.float64) * values.sqrt() @ basis.T
+    fits = torch.linalg.inv(low_rank(1).restrict(draws.mT @ draws / n, values.new_ones(200)))
+    scatter = [found.var(0).sum().sqrt().item() for found in (ours, fits)]
+    assert scatter[0] == pytest.approx(scatter[1], rel=0.15)
 
 
 def test_a_form_that_does_not_fit_is_not_corrected():

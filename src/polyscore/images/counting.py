@@ -6,8 +6,8 @@ and C_ij = P(verdict j | truth i). Images of one swarm are dependent: one a swar
     raw share        n_j / n, with Wilson's interval
     corrected share  the maximum-likelihood p on the simplex, by EM: p_i <- sum_j (n_j / n) p_i C_ij / q_j; its interval
                      holds 95 % of those of verdicts and C drawn from their posteriors
-    distance         total variation between corrected shares and masses, with a bootstrap interval, beside what a
-                     perfect sampler's would be at this n
+    distance         total variation between corrected shares and masses, with a bootstrap interval of verdicts and C,
+                     beside what a perfect sampler's would be at this n
     p-value          of the G-test, by drawing from the target: masses of 0.0002 have no chi-squared limit at n = 256
 
 C is known from held-out images only, often a hundred a class: what a perfect sampler would show is drawn with rows of C
@@ -161,10 +161,8 @@ class Tally:
     def share_intervals(self) -> dict[str, tuple[float, float]]:
         """Intervals of the corrected shares: verdicts and rates both from what was seen, with Jeffreys' prior."""
         draw = self._source("shares")
-        allowed = np.zeros((_DISTANCES, len(self.names), len(self.names)))
-        allowed[:, :-1] = np.swapaxes(self._allowed(draw, JEFFREYS, _DISTANCES), 0, 1)
-        allowed[:, -1, -1] = 1  # what is none of the classes is called so
-        again = corrected(draw.dirichlet(np.array(self.counts) + JEFFREYS, _DISTANCES), allowed)
+        tables = self._tables(draw)
+        again = corrected(draw.dirichlet(np.array(self.counts) + JEFFREYS, _DISTANCES), tables)
         low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
         reach = zip(self.names, low.tolist(), high.tolist(), self.shares.values(), strict=True)
         return {name: (min(a, share), max(b, share)) for name, a, b, share in reach}
@@ -176,12 +174,18 @@ class Tally:
 
     @cached_property
     def tv_interval(self) -> tuple[float, float]:
-        """Bootstrap interval of `tv`, moved by what redrawing adds, and cut at 0 and 1."""
+        """Bootstrap interval of `tv`, verdicts and rates both redrawn, moved by what that adds, and cut at 0 and 1.
+
+        It begins at 0 where a perfect sampler is as far off in more than 2.5 of 100 cases: there distances cannot fall
+        to either side of the true one, which the bootstrap counts on.
+        """
         # Redrawing adds noise to a distance, which is never negative: the basic interval takes it off again.
-        drawn = self._source("bootstrap").multinomial(self.total, np.array(self.counts) / self.total, _DISTANCES)
-        again = self._distances(drawn.astype(np.float64))
-        low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return max(0.0, 2 * self.tv - float(high)), min(1.0, max(self.tv, 2 * self.tv - float(low)))
+        draw, ends = self._source("bootstrap"), [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+        drawn = draw.multinomial(self.total, np.array(self.counts) / self.total, _DISTANCES).astype(np.float64)
+        low, high = np.quantile(total_variation(corrected(drawn, self._tables(draw)), self.target), ends)
+        perfect = np.quantile(self._distances(self._perfect("zero", JEFFREYS)), ends[1])
+        least = 0.0 if self.tv <= perfect else max(0.0, 2 * self.tv - float(high))
+        return least, min(1.0, max(self.tv, 2 * self.tv - float(low)))
 
     @cached_property
     def tv_floor(self) -> float:
@@ -200,6 +204,12 @@ class Tally:
     def _allowed(self, draw: np.random.Generator, prior: float, count: int) -> Floats:
         """Rates that the held-out images allow, `(classes, count, J)`."""
         return np.stack([draw.dirichlet(row, count) for row in np.array(self.confusion) + prior])
+
+    def _tables(self, draw: np.random.Generator) -> Floats:
+        """Whole tables that the held-out images allow, by Jeffreys' prior, `(_DISTANCES, J, J)`."""
+        tables = np.tile(self.table, (_DISTANCES, 1, 1))  # what is none of the classes is called so in all of them
+        tables[:, :-1] = np.swapaxes(self._allowed(draw, JEFFREYS, _DISTANCES), 0, 1)
+        return tables
 
     def _source(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(derive(self.seed, "tally", purpose))

@@ -38,7 +38,7 @@ def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str =
         dense: local Gaussians at most; none by default.
     """
     x = points.double()
-    some = x[:: max(1, len(x) // _ENOUGH)]
+    some = _some(x, seed)
     chosen = _chosen(some, seed, min(most, max(1, len(some) // (2 * _FEWEST))))
     chosen = improved(x, replace(chosen, points=len(x)), Prior.of(x, chosen.count), least=_SETTLED)
     if len(x) < 2 * (x.shape[1] + 1):
@@ -55,7 +55,7 @@ def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, den
     Where the form is right they differ by their standard errors; where it is not, by what BIC happened to make of the
     points. Rows that repeat go into one half. None of fewer than 20 points.
     """
-    x = points[:: max(1, len(points) // _ENOUGH)].double()
+    x = _some(points.double(), seed)
     if len(x) < 4 * _FEWEST:
         return []
     distinct, which = torch.unique(x, dim=0, return_inverse=True)
@@ -68,6 +68,13 @@ def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, den
         fit = _chosen(half, seed, min(most, max(1, len(half) // (2 * _FEWEST))), shapes)
         found.append(stacked(half, fit, seed, dense if whole.stacked else 0))
     return found
+
+
+def _some(x: Tensor, seed: int) -> Tensor:
+    """Return all points, or as many as decide where there are twice as many: by chance, for their order may repeat."""
+    if len(x) < 2 * _ENOUGH:
+        return x
+    return x[torch.randperm(len(x), generator=generator(seed, "some"))[:_ENOUGH].sort().values]
 
 
 def _chosen(x: Tensor, seed: int, most: int, shapes: Sequence[Shape] | None = None) -> Fit:
@@ -94,7 +101,7 @@ def _single(x: Tensor) -> Fit:
 
 def _best_shape(x: Tensor, started: Fit, prior: Prior, shapes: Sequence[Shape] | None) -> Fit:
     """The shape that BIC prefers: all begin alike, and those that lead go on to their end."""
-    shapes = shapes or shapes_for(x.shape[1], started.count)
+    shapes = shapes or shapes_for(x.shape[1], started.count, len(x))
     begun = [improved(x, _shaped(started, shape), prior, 2 * _BRIEF) for shape in shapes]
     leading = sorted(begun, key=_merit, reverse=True)[:_LEADING]
     return max((improved(x, fit, prior) for fit in leading), key=_merit)

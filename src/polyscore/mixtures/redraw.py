@@ -67,5 +67,8 @@ def _common(parts: Parts, noise: Tensor) -> Tensor:
     if aligned or spherical:
         return diagonal
     off = noise - torch.diag_embed(noise.diagonal(dim1=1, dim2=2))
+    # Directions of one variance have no axes between them that could turn.
+    off = torch.where((values.view_as(parts.variances)[:, :, None] - parts.variances[:, None]).abs()
+                      <= _SAME * parts.variances[:, None], 0.0, off)  # fmt: skip
     tied = bool((parts.variances - parts.variances[:1]).abs().max() <= _SAME * parts.variances.max())
     return diagonal + (off[:1].expand_as(off) if tied else off)

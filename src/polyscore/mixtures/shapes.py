@@ -6,6 +6,7 @@ difference of precisions, N(0, 10) N(0, 1) / N(0, 1) has a tenth of what each of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -79,9 +80,15 @@ def low_rank(rank: int) -> Shape:
                  lambda count, dim: count * (dim * rank - rank * (rank - 1) // 2 + 1))  # fmt: skip
 
 
-def shapes_for(dim: int, count: int) -> list[Shape]:
-    """Return the shapes worth trying for `count` components: from ten dimensions on those of low rank as well."""
+def shapes_for(dim: int, count: int, points: float = math.inf) -> list[Shape]:
+    """Return the shapes worth trying for `count` components: from ten dimensions on those of low rank as well.
+
+    A single covariance has no prior, so none is tried of a rank that so few points span, or nearly: its likelihood has
+    no bound, or a chance one.
+    """
     kept = [shape for shape in SHAPES if count > 1 or not shape.name.startswith("one ")]
     kept = [shape for shape in kept if dim > 1 or shape.name in ("full", "one full")]
     ranks = [rank for rank in (1, 2, 4, 8, 16) if rank < dim // 2] if dim >= 10 else []
+    if count == 1 and dim > 1 and points < 2 * (dim + 1):
+        kept, ranks = kept[1:], [rank for rank in ranks if points >= 2 * (rank + 1)]
     return kept + [low_rank(rank) for rank in ranks]
