@@ -270,6 +270,14 @@ def test_only_pictures_of_the_dataset_and_only_this_machine(data: Path, tmp_path
             for path in ("/", "/picture/couch/000000.png"):
                 assert ask(server, path, **headers)[0] in (400, 403)
         local = f"127.0.0.1:{server.port}"
+        strange = [{"Host": f"evil.example@{local}"}, {"Host": f"{local}, evil.example"}, {"Host": f"{local}#.evil.example"},
+                   {"Host": local, "Origin": f"file://{local}"}]  # fmt: skip
+        embedded = [{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"} for site in ("cross-site", "same-site")]
+        for headers in (*strange, *embedded):
+            assert ask(server, "/picture/couch/000000.png", **headers)[0] in (400, 403), headers
         assert ask(server, "/", Host=local, Origin=f"http://{local}")[0] == 200
+        followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        for headers in (followed, {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "no-cors"}):
+            assert ask(server, "/", **headers)[0] == 200, headers
         listening = Path("/proc/net/tcp").read_text() if Path("/proc/net/tcp").exists() else ""
         assert f"00000000:{server.port:04X} 00000000:0000 0A" not in listening, "it listens to other machines"
