@@ -94,7 +94,7 @@ DYNAMIC = {"use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "
 
 
 @pytest.mark.parametrize("make, match", [
-    (lambda: told(ddpm(), clip_sample=True, clip_sample_range=-1), "clip_sample_range must be a positive number; got -1"),
+    (lambda: told(ddpm(), clip_sample=True, clip_sample_range=-1), "clip_sample_range must be a positive number; got"),
     (lambda: told(ddpm(), clip_sample=True, clip_sample_range=None), "clip_sample_range must be a positive number"),
     (lambda: told(ddpm(), clip_sample=True, clip_sample_range="x"), "clip_sample_range must be a positive number"),
     (lambda: told(ddpm(), steps_offset="x"), "offset must be a timestep; got 'x'"),

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from polyscore.distributions.inputs import as_float64
 from polyscore.errors import CompositionError, is_finite, require, shorten
 from polyscore.schedules import SPACINGS, Flow, Stepped, Tabulated
@@ -102,7 +100,8 @@ def _shift(config: Mapping[str, Any], area: int) -> float:
     if not config.get("use_dynamic_shifting"):
         shift: float = config.get("shift", 1.0)
         return shift
-    low, high, few, many = found = [config.get(name) for name in _DYNAMIC]
+    found: list[Any] = [config.get(name) for name in _DYNAMIC]
+    low, high, few, many = found
     good = all(map(is_finite, found)) and few != many
     require(good, "a flow scheduler's dynamic shift", f"have numbers {', '.join(_DYNAMIC)}, the last two different",
             shorten(found), "Turn use_dynamic_shifting off, or make the scheduler again.")  # fmt: skip
