@@ -63,7 +63,7 @@ def test_a_shard_is_named_once_and_every_condition_has_its_name(run):
     for key, value in (("shards", network["shards"] * 2), ("conditions", twice), ("conditions", "x" * len(names))):
         told["networks"]["network"] = network | {key: value}
         file.write_text(json.dumps(told))
-        with pytest.raises(PolyscoreError, match="a shard must be named once|conditions must be a list of different"):
+        with pytest.raises(PolyscoreError, match=r"a shard must be named once|conditions must be a list of different"):
             export.load(run)
 
 
