@@ -1,6 +1,7 @@
 """What cannot be composed is refused before the work starts: rule, value, remedy."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -111,6 +112,16 @@ DYNAMIC = {"use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "
 ])  # fmt: skip
 def test_configurations_that_cannot_be_are_refused(make, match):
     refused(match, unet(), scheduler=make())
+
+
+def test_no_clip_hides_an_infinite_answer():
+    """As of a model that overflows in half precision."""
+    model = unet()
+    model.register_forward_hook(lambda module, given, answer: (answer[0] * math.inf,))
+    scheduler = told(ddpm(), clip_sample=True, clip_sample_range=1.0)
+    family = ps.from_diffusers(model, scheduler=scheduler, conditions={"a": None})
+    with pytest.raises(PolyscoreError, match="every score must be finite"):
+        ps.Denoise(steps=4).sample(family["a"], 2)
 
 
 def test_a_shift_beyond_all_numbers_is_still_one():
