@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import polyscore as ps
-from polyscore.causal import Additive, Linear, Mixing, Model
+from polyscore.causal import Additive, Linear, Mechanism, Mixing, Model
 
 XY = Model({"x": Linear(), "y": Linear({"x": 0.8})})
 
@@ -30,7 +30,31 @@ def zeros(z):
     return torch.zeros(z.shape[:-1], dtype=z.dtype)
 
 
+class Own(Mechanism):
+    """One that somebody wrote, with parents of any kind."""
+
+    def __init__(self, parents):
+        self.parents = parents
+
+    def log_prob(self, value, given):
+        return -value.square()
+
+    def sample(self, given, seed):
+        return given.new_zeros(len(given) + 1)
+
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
 CASES = {
+    "no parents at all": (lambda: Model({"x": Linear(), "y": Own(None)}), "parents of 'y' must be a tuple of names"),
+    "parents that are text": (lambda: Model({"x": Linear(), "y": Own("x")}), "parents of 'y' must be a tuple of names"),
+    "a parent that is no name": (lambda: Model({"x": Linear(), "y": Own((3,))}), "a parent of 'y' must be a non-empty"),
+    "draws of another number": (lambda: Model({"x": Linear(), "y": Own(("x",))}).distribution(), "sample of 'y' must"),
+    "effects beyond all numbers": (lambda: Model.linear(1e20 * torch.ones(20, 20).tril(-1)).distribution(),
+                                   "effects of a causal model must be finite"),
+    "a chain that only looks singular": (lambda: Model.linear(1e10 * torch.eye(60).roll(1, 0).tril(-1)).distribution(),
+                                         "must be finite"),
     "circle": (lambda: Model({"x": Linear({"y": 1}), "y": Linear({"x": 1})}), "the circle 'x' -> 'y' -> 'x'"),
     "own parent": (lambda: Model({"x": Linear({"x": 1})}), "acyclic; got the circle 'x' -> 'x'"),
     "a matrix with a circle": (lambda: Model.linear([[0, 1], [1, 0]]), "acyclic; got the circle"),

@@ -156,6 +156,15 @@ def test_a_forged_description_with_its_checksum(
     assert len(str(told.value)) < 1000
 
 
+@pytest.mark.parametrize("names", [3, "ab", ["x"], ["x", "x"], ["x", None], ["x", "\x1b[2J"]], ids=str)
+def test_forged_names_of_variables(names: object, files: dict[str, Path], tmp_path: Path, tally: Tally) -> None:
+    tensors, about = read_tensors(files["family"])
+    write_tensors(tmp_path / "forged.safetensors", tensors, {**about, "training": {"variables": names}})
+    tally.add("forged files")
+    with pytest.raises(PolyscoreError, match="variables must be 2 different names"):
+        ps.load(tmp_path / "forged")
+
+
 @pytest.mark.parametrize("change", [
     {"first": torch.zeros(1, 2, 4, dtype=torch.int64)}, {"first": torch.zeros(1, 2, 4, dtype=torch.float16)},
     {"scale": torch.tensor([1.0, -1.0])}, {"scale": torch.tensor([1.0, float("nan")])}, {"scale": torch.ones(3)},

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from images.flat import MIXTURES, RECIPE, flat
 from polyscore.cli.image_results import beside
@@ -51,6 +52,33 @@ def test_a_model_that_says_what_cannot_be_is_refused(run, key, value):
     (told["networks"]["network"] if inner else told)[key] = value
     file.write_text(json.dumps(told))
     refused(run, "must|be one export")
+
+
+def test_a_shard_is_named_once_and_every_condition_has_its_name(run):
+    file = run / "export" / "model.json"
+    told = json.loads(file.read_text())
+    network = dict(told["networks"]["network"])
+    names = network["conditions"]
+    twice = [names[0], *names[:-1]]
+    for key, value in (("shards", network["shards"] * 2), ("conditions", twice), ("conditions", "x" * len(names))):
+        told["networks"]["network"] = network | {key: value}
+        file.write_text(json.dumps(told))
+        with pytest.raises(PolyscoreError, match=r"a shard must be named once|conditions must be a list of different"):
+            export.load(run)
+
+
+def test_a_network_larger_than_its_shards_is_refused_before_it_is_made(run, monkeypatch):
+    file = run / "export" / "model.json"
+    told = json.loads(file.read_text())
+    unet = told["recipe"]["unet"]
+    unet["channels"] = [2**14 * channels for channels in unet["channels"]]
+    file.write_text(json.dumps(told))
+    devices = []
+    build = export.build
+    monkeypatch.setattr(export, "build", lambda *a: devices.append(torch.get_default_device().type) or build(*a))
+    with pytest.raises(PolyscoreError, match="must describe its shards"):
+        export.load(run)
+    assert devices == ["meta"]
 
 
 def test_a_damaged_shard_leaves_no_export_and_other_files_stay_where_they_are(run, tmp_path):
@@ -124,6 +152,26 @@ def test_parcels_that_are_encrypted_damaged_swollen_or_empty_are_refused(tmp_pat
     with pytest.raises(PolyscoreError, match="must be a whole zip file"):
         parcels.adopt(tmp_path / "pipe.zip", Store(tmp_path / "store"))
     assert not Store(tmp_path / "store").records
+
+
+def test_parcels_whose_names_are_no_text_or_whose_lzma_is_damaged_are_refused(tmp_path):
+    members = {"store.json": b"{}", "records/abcd.jsonl": bytes(range(256)) * 9}
+    unnamed = tmp_path / "names.zip"
+    with zipfile.ZipFile(unnamed, "w") as packed:
+        for name, content in members.items():
+            packed.writestr(name.replace("abcd", "äö"), content)
+    unnamed.write_bytes(unnamed.read_bytes().replace("äö".encode(), b"\xff\xfe\xff\xfe"))
+    noisy = tmp_path / "noisy.zip"
+    with zipfile.ZipFile(noisy, "w", zipfile.ZIP_LZMA) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    content = bytearray(noisy.read_bytes())
+    start = content.index(b"records/abcd.jsonl") + 40
+    content[start : start + 20] = bytes(255 - b for b in content[start : start + 20])
+    noisy.write_bytes(content)
+    for path in (unnamed, noisy):
+        with pytest.raises(PolyscoreError, match="must be a whole zip file"):
+            parcels.adopt(path, Store(tmp_path / "store"))
 
 
 def test_a_place_beside_the_folder_one_stands_in(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What cannot be composed is refused before the work starts: rule, value, remedy."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -75,6 +76,63 @@ def test_a_scheduler_that_takes_answers_for_another_thing_is_refused():
 ])  # fmt: skip
 def test_schedulers_that_say_nothing_of_use_are_refused(scheduler, match):
     refused(match, unet(), scheduler=scheduler)
+
+
+def told(scheduler, **config):
+    """A scheduler whose configuration somebody wrote by hand."""
+    scheduler.register_to_config(**config)
+    return scheduler
+
+
+def with_alphas(alphas):
+    scheduler = ddpm()
+    scheduler.alphas_cumprod = alphas
+    return scheduler
+
+
+DYNAMIC = {"use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256,
+           "max_image_seq_len": 4096}  # fmt: skip
+
+
+@pytest.mark.parametrize("make, match", [
+    (lambda: told(ddpm(), clip_sample=True, clip_sample_range=-1), "clip_sample_range must be a positive number; got"),
+    (lambda: told(ddpm(), clip_sample=True, clip_sample_range=None), "clip_sample_range must be a positive number"),
+    (lambda: told(ddpm(), clip_sample=True, clip_sample_range="x"), "clip_sample_range must be a positive number"),
+    (lambda: told(ddpm(), steps_offset="x"), "offset must be a timestep; got 'x'"),
+    (lambda: told(ddpm(), steps_offset=10**9), "offset must be a timestep; got 1000000000"),
+    (lambda: with_alphas(None), "alphas_cumprod must be a number or a regular array"),
+    (lambda: with_alphas("x"), "alphas_cumprod must be a number or a regular array"),
+    (lambda: with_alphas(torch.zeros(0)), "alphas_cumprod must have one number a timestep"),
+    (lambda: with_alphas(torch.ones(2, 2)), "alphas_cumprod must have one number a timestep"),
+    (lambda: told(flow(), num_train_timesteps="x"), "Flow's timesteps must be a whole number"),
+    (lambda: told(flow(), num_train_timesteps=None), "Flow's timesteps must be a whole number"),
+    (lambda: told(flow(), shift=None), "Flow's shift must be positive; got None"),
+    (lambda: told(flow(), **DYNAMIC | {"base_shift": None}), "dynamic shift must have numbers"),
+    (lambda: told(flow(), **DYNAMIC | {"max_image_seq_len": 256}), "dynamic shift must have numbers"),
+])  # fmt: skip
+def test_configurations_that_cannot_be_are_refused(make, match):
+    refused(match, unet(), scheduler=make())
+
+
+def test_no_clip_hides_an_infinite_answer():
+    """As of a model that overflows in half precision."""
+    model = unet()
+    model.register_forward_hook(lambda module, given, answer: (answer[0] * math.inf,))
+    scheduler = told(ddpm(), clip_sample=True, clip_sample_range=1.0)
+    family = ps.from_diffusers(model, scheduler=scheduler, conditions={"a": None})
+    with pytest.raises(PolyscoreError, match="every score must be finite"):
+        ps.Denoise(steps=4).sample(family["a"], 2)
+
+
+def test_a_shift_beyond_all_numbers_is_still_one():
+    family = ps.from_diffusers(unet(), scheduler=told(flow(), **DYNAMIC | {"base_shift": 1e9}), conditions={"a": None})
+    assert family.schedule.shift > 1e300
+
+
+def test_a_device_that_is_not_there_and_a_configuration_without_end_are_refused(saved):
+    refused("device must name a device of this machine", unet(), scheduler=ddpm(), device="nowhere")
+    (saved / "config.json").write_text("[" * 100_000)
+    refused("must", saved)
 
 
 def test_a_flow_transformer_needs_a_flow():

@@ -139,6 +139,14 @@ def test_a_shard_that_swells_is_refused_before_it_is_unpacked(shard: Shard, tmp_
     refused(shard, tmp_path, "pictures and records only")
 
 
+def test_records_that_swell_are_refused_before_they_are_read(shard: Shard, tmp_path: Path) -> None:
+    swollen = [shard.lines[0] | {"flaw": {"kind": [[]] * 2**18}}, *shard.lines[1:]]
+    for told in ({"lines": swollen}, {"about": shard.about | {"source": "x" * 2**21}}):
+        shard.forge(**told, method=zipfile.ZIP_DEFLATED)
+        assert shard.path.stat().st_size < 10**5
+        refused(shard, tmp_path, "pictures and records only")
+
+
 def test_a_damaged_member_an_encrypted_one_and_a_strange_method_are_no_crash(shard: Shard, tmp_path: Path) -> None:
     shard.forge(method=zipfile.ZIP_DEFLATED)
     content = shard.path.read_bytes()
@@ -146,6 +154,12 @@ def test_a_damaged_member_an_encrypted_one_and_a_strange_method_are_no_crash(sha
     noise = bytearray(content)
     noise[start : start + 40] = bytes(255 - b for b in content[start : start + 40])
     shard.path.write_bytes(noise)
+    refused(shard, tmp_path, "a shard must be whole")
+    shard.forge(method=zipfile.ZIP_LZMA)
+    twisted = bytearray(shard.path.read_bytes())
+    place = twisted.index(b"couch/000000.jpg") + len("couch/000000.jpg") + 20
+    twisted[place : place + 20] = bytes(255 - b for b in twisted[place : place + 20])
+    shard.path.write_bytes(twisted)
     refused(shard, tmp_path, "a shard must be whole")
     for offset, local, value in ((8, 6, 1), (10, 8, 97)):  # flags: encrypted; method: none that exists
         forged = bytearray(content)

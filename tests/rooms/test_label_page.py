@@ -270,6 +270,22 @@ def test_only_pictures_of_the_dataset_and_only_this_machine(data: Path, tmp_path
             for path in ("/", "/picture/couch/000000.png"):
                 assert ask(server, path, **headers)[0] in (400, 403)
         local = f"127.0.0.1:{server.port}"
+        hosts = (f"evil.example@{local}", f"{local}, evil.example", f"{local}#.evil.example")
+        strange = [*({"Host": host} for host in hosts), {"Host": local, "Origin": f"file://{local}"}]
+        embedded = [{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"} for site in ("cross-site", "same-site")]
+        for headers in (*strange, *embedded):
+            assert ask(server, "/picture/couch/000000.png", **headers)[0] in (400, 403), headers
         assert ask(server, "/", Host=local, Origin=f"http://{local}")[0] == 200
+        followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        for headers in (followed, {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "no-cors"}):
+            assert ask(server, "/", **headers)[0] == 200, headers
         listening = Path("/proc/net/tcp").read_text() if Path("/proc/net/tcp").exists() else ""
         assert f"00000000:{server.port:04X} 00000000:0000 0A" not in listening, "it listens to other machines"
+
+
+@served
+@pytest.mark.parametrize("sent", [None, 3, "accept", ["accept"], [{"what": "accept"}]])
+def test_messages_that_no_key_sends_are_passed_over(sent: object) -> None:
+    from polyscore.rooms.label_page import _Page
+
+    _Page.__new__(_Page)._answer(sent)  # with neither a dataset nor labels that it could touch

@@ -121,3 +121,19 @@ def test_it_can_be_written_down_and_read():
     for bad in ({"basis": "round"}, {"bumps": -1}, {"pilot": 3}, {"pilot_seed": 0.5}):
         with pytest.raises(ValueError, match="must"):
             ps.Controlled(8, **bad)
+
+
+@pytest.mark.parametrize("options", [{"bumps": 10_000}, {"basis": "affine"}])
+def test_a_drift_that_does_not_fit_into_memory_is_refused_before_its_pilot(options):
+    p = ps.Family({name: ps.Gaussian(dim=2000) for name in ("a", "b")})
+    with pytest.raises(
+        ps.errors.PolyscoreError, match=r"a drift of \d+ numbers, found by 64 particles, must fit into memory"
+    ):
+        ps.Controlled(4, steps=5, pilot=64, **options).sample(p["a"] * p["b"], 2)
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")
+def test_conditions_too_far_apart_for_a_number_are_no_crash():
+    p = ps.Family({"a": ps.Gaussian(mean=[1e25, 0]), "b": ps.Gaussian(mean=[-1e25, 0]), "base": ps.Gaussian(dim=2)})
+    with pytest.raises(ps.errors.PolyscoreError, match="must be finite"):
+        ps.FeynmanKac(2, steps=20).sample(p["a"] * p["b"] / p["base"], 4)

@@ -237,8 +237,8 @@ def test_a_factor_of_few_points_moves_a_composition_by_little():
 
 @pytest.mark.parametrize("name, value", [
     ("weights", math.nan), ("weights", -0.5), ("weights", 0.0), ("variances", -1.0), ("variances", math.nan),
-    ("bases", 0.0), ("bases", 3.0), ("means", math.inf), ("points", -1.0), ("gates", math.nan), ("gates", 2.0),
-    ("gates", -1.0), ("shells", math.inf),
+    ("bases", 0.0), ("bases", 3.0), ("means", math.inf), ("points", -1.0), ("points", math.inf),
+    ("gates", math.nan), ("gates", 2.0), ("gates", -1.0), ("shells", math.inf),
 ])  # fmt: skip
 def test_forged_mixtures_are_refused_in_words(name, value, tmp_path):
     """Files with a right checksum and wrong numbers."""

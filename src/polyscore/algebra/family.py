@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -172,7 +172,7 @@ class Family(Mapping[str, "Composition"]):
         return tuple(f"x{k + 1}" for k in range(math.prod(self.event)))
 
     def _checked_names(self, variables: Sequence[str]) -> tuple[str, ...]:
-        names, count = tuple(variables), math.prod(self.event)
+        names, count = tuple(variables) if isinstance(variables, Iterable) else (variables,), math.prod(self.event)
         good = not isinstance(variables, str) and all(isinstance(n, str) and n and n.isprintable() for n in names)
         if not good or len(set(names)) != len(names) or len(names) != count:
             raise CompositionError(

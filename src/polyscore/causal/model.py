@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -138,14 +138,25 @@ class Model:
     def _gaussian(self) -> Gaussian:
         """N((I - B)^-1 shift, (I - B)^-1 O (I - B)^-T), mixed."""
         mechanisms = [m for m in self.mechanisms.values() if isinstance(m, Linear)]
-        b = [[m.coefficients.get(name, 0.0) for name in self.variables] for m in mechanisms]
-        effect = torch.linalg.inv(torch.eye(self.dim, dtype=torch.float64) - torch.tensor(b, dtype=torch.float64))
+        effect = self._effect(mechanisms)
         if isinstance(self.mixing, Matrix):
             effect = self.mixing.matrix @ effect
         shifts, variances = (torch.tensor([getattr(m, of) for m in mechanisms], dtype=torch.float64)
                              for of in ("shift", "variance"))  # fmt: skip
         cov = effect * variances @ effect.T
         return Gaussian(effect @ shifts, 0.5 * (cov + cov.T))
+
+    def _effect(self, mechanisms: Sequence[Linear]) -> Tensor:
+        """(I - B)^-1. In causal order I - B is triangular, and no size of its entries makes it singular."""
+        b = [[m.coefficients.get(name, 0.0) for name in self.variables] for m in mechanisms]
+        places = {name: k for k, name in enumerate(self.variables)}
+        order = torch.tensor([places[name] for name in self.order])
+        eye = torch.eye(self.dim, dtype=torch.float64)
+        ordered = (eye - torch.tensor(b, dtype=torch.float64))[order][:, order]
+        found = torch.linalg.solve_triangular(ordered, eye, upper=False, unitriangular=True)
+        require(found.isfinite().all(), "effects of a causal model", "be finite", "some that are not",
+                "Use smaller coefficients, or another unit.")  # fmt: skip
+        return found[order.argsort()][:, order.argsort()]
 
     def _check_intervention(self, intervention: Any) -> None:
         require(isinstance(intervention, Mapping) and intervention, "an intervention",
@@ -165,7 +176,11 @@ def _check_mechanism(name: str, mechanism: Any, variables: Mapping[str, Any]) ->
     """Check one entry of a model or an intervention: a mechanism, of parents that there are."""
     require(isinstance(mechanism, Mechanism), f"the mechanism of {name!r}", "be a Mechanism", shorten(mechanism),
             "Write Linear(...), Additive(...), or model[name].changed(...).")  # fmt: skip
-    check_known(mechanism.parents, variables, f"a parent of {name!r}")
+    parents = mechanism.parents
+    require(isinstance(parents, (list, tuple)), f"parents of {name!r}", "be a tuple of names", shorten(parents),
+            "Write ('x',).")  # fmt: skip
+    check_names(parents, f"a parent of {name!r}")
+    check_known(parents, variables, f"a parent of {name!r}")
 
 
 def _row(value: Any, dim: int, subject: str) -> list[float]:

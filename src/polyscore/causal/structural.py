@@ -15,7 +15,7 @@ from torch import Tensor
 from polyscore.causal.mechanisms import Mechanism
 from polyscore.causal.mixing import InvertibleMap, Matrix, check_mixing, checked
 from polyscore.distributions.inputs import check_draw
-from polyscore.errors import require
+from polyscore.errors import require, shorten
 from polyscore.rng import derive
 
 _PROBES = 8  # draws with which functions are tried before anything depends on them
@@ -71,7 +71,7 @@ class Structural:
         for name in self.order:
             mechanism = self.mechanisms[name]
             value = mechanism.sample(self._given(z, mechanism), derive(seed, "causal", name))
-            z[:, self._index[name]] = checked(value, (n,), f"sample of {name!r}", f"Mend {mechanism!r}.")
+            z[:, self._index[name]] = checked(value, (n,), f"sample of {name!r}", f"Mend {shorten(mechanism)}.")
         return z
 
     def _given(self, z: Tensor, mechanism: Mechanism) -> Tensor:

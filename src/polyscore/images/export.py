@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import check_device
-from polyscore.errors import PolyscoreError, require
+from polyscore.errors import PolyscoreError, require, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
-from polyscore.images.recipe import Recipe
+from polyscore.images.recipe import Recipe, UNet
 from polyscore.images.unet import build, config, scheduler
 from polyscore.training.keeper import CheckpointError
 
@@ -146,7 +146,7 @@ def networks(path: Path | str, device: torch.device | str | None = None) -> dict
     folder = Path(told["folder"])
     with reading(folder):
         recipe = Recipe.from_dict(told["recipe"])
-        found = {tuple(one["conditions"]): _network(folder, name, one, recipe)
+        found = {_conditions(one): _network(folder, name, one, recipe)
                  for name, one in told["networks"].items()}  # fmt: skip
     require(found, "an image model", "have a network", "none", "Use a copy.")
     return {conditions: model.to(where) for conditions, model in found.items()}
@@ -158,7 +158,25 @@ def shards(told: dict[str, Any]) -> list[str]:
     for file in files:
         require(Path(file).name == file, "a shard", "be a plain file name", repr(file)[:80],
                 "Export the training again.")  # fmt: skip
+    require(len(set(files)) == len(files), "a shard", "be named once", f"{len(files)} names of {len(set(files))} files",
+            "Export the training again.")  # fmt: skip
     return files
+
+
+def _conditions(told: dict[str, Any]) -> tuple[str, ...]:
+    """The conditions of a network, which its labels number: one that stood twice would be lost without a word."""
+    names = told["conditions"]
+    good = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+    require(good and len(set(names)) == len(names), "conditions", "be a list of different names", shorten(names, 80),
+            "Export the training again.")  # fmt: skip
+    return tuple(names)
+
+
+def _fits(shape: UNet, conditions: int, weights: Mapping[str, Tensor]) -> bool:
+    """Whether weights are those of a network, asked before one that may be larger than memory is made."""
+    with torch.device("meta"):
+        wanted = build(shape, conditions).state_dict()
+    return {k: v.shape for k, v in wanted.items()} == {k: v.shape for k, v in weights.items()}
 
 
 def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> nn.Module:
@@ -167,13 +185,11 @@ def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> n
         weights |= read_tensors(folder / file)[0]
     if _digest(weights) != told["digest"]:
         raise FileError(f"the shards of {name} in {folder} must be of one export; they are not. Use a copy.")
-    model = build(recipe.unet, len(told["conditions"]))
-    try:
-        model.load_state_dict({key: value.float() for key, value in weights.items()})
-    except RuntimeError as error:
-        raise FileError(
-            f"{folder / 'model.json'} must describe its shards; it does not fit them. Use a copy."
-        ) from error
+    conditions = len(_conditions(told))
+    if not _fits(recipe.unet, conditions, weights):
+        raise FileError(f"{folder / 'model.json'} must describe its shards; it does not fit them. Use a copy.")
+    model = build(recipe.unet, conditions)
+    model.load_state_dict({key: value.float() for key, value in weights.items()})
     return model.eval().requires_grad_(False)
 
 

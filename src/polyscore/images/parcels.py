@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
-import zlib
 from pathlib import Path
 
-from polyscore.errors import require
+from polyscore.errors import PolyscoreError, require
 from polyscore.experiments.lock import StoreError
 from polyscore.experiments.store import Store
 from polyscore.files.atomic import write_atomically
 from polyscore.files.regular import open_regular
+from polyscore.files.zips import DAMAGED
 from polyscore.images import sheets
 from polyscore.limits import show_bytes
 
@@ -58,8 +58,9 @@ def _unzip(path: Path, folder: Path) -> None:
         with open(path, "rb", opener=open_regular) as opened, zipfile.ZipFile(opened) as parcel:
             _require_members(parcel.infolist(), path)
             parcel.extractall(folder / "store")
-    # RuntimeError: one that is encrypted, or packed by a method that Python does not know
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
+    except PolyscoreError:
+        raise
+    except DAMAGED as error:
         raise StoreError(f"a packed store must be a whole zip file; {path} is not ({error}). Copy it again.") from error
 
 

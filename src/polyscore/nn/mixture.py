@@ -171,8 +171,8 @@ class Mixed(Stack):
         """Raise `ValueError` unless tensors of a file are mixtures: a right checksum does not make them so."""
         _check_parts(Parts(*(tensors[name].double() for name in Parts._fields)), (1.0,))
         _check_parts(Parts(*(tensors[name].double() for name in _HALVES)), (0.0, 1.0))
-        if not bool((tensors["points"] >= 0).all()):
-            raise ValueError("fewer than no points")
+        if not bool(((tensors["points"] >= 0) & tensors["points"].isfinite()).all()):
+            raise ValueError("fewer than no points, or more than all,")
 
     @classmethod
     def numbers(cls, architecture: Architecture) -> tuple[int, int]:

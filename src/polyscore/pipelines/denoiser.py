@@ -150,6 +150,7 @@ class Denoiser(Group):
         of_x, of_out = clean_coefficients(self.noising.prediction, alpha, sigma)
         held, variance = signal(alpha), sigma**2
         if (clip := self.noising.clip) is not None:
-            clean = (of_x.to(x) * x + of_out.to(x) * out).clamp(-clip, clip)
+            free = of_x.to(x) * x + of_out.to(x) * out
+            clean = free.clamp(-clip, clip).add(free, alpha=0)  # a clip would hide that an answer is infinite
             return (held / variance).to(x) * clean - x / variance.to(x)
         return ((held * of_x - 1) / variance).to(x) * x + (held * of_out / variance).to(x) * out

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from polyscore.devices import check_device
 from polyscore.errors import is_finite, require
 from polyscore.pipelines.conditions import checked_conditions
 from polyscore.pipelines.denoiser import Denoiser
@@ -45,6 +46,7 @@ def from_diffusers(
         guidance: what a transformer that was distilled with guidance is told of it.
     """
     require(is_finite(guidance), "guidance", "be a finite number", guidance, "Leave it out for the model's own scores.")
+    where = None if device is None else check_device(device)
     options = {"most_rows": most_rows, "size": size, "guidance": guidance}
     if isinstance(model, (str, Path)):
         model, scheduler = read_folder(Path(model), scheduler)
@@ -56,7 +58,7 @@ def from_diffusers(
         family = _of_pipeline(model, scheduler, conditions, options)
     else:
         family = _of_model(model, scheduler, conditions, options)
-    return family.to(device)
+    return family.to(where)
 
 
 def _of_model(model: Any, scheduler: Any, conditions: Any, options: Mapping[str, Any]) -> Diffusers:

@@ -30,7 +30,7 @@ def _kind(file: Path) -> str:
     """The class that a configuration names."""
     try:
         return str(json.loads(file.read_text()).get("_class_name"))
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise _broken(file, error) from error
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from polyscore.errors import CompositionError, require, shorten
+from polyscore.distributions.inputs import as_float64
+from polyscore.errors import CompositionError, is_finite, require, shorten
 from polyscore.schedules import SPACINGS, Flow, Stepped, Tabulated
 
 PREDICTIONS = ("epsilon", "v_prediction", "sample", "flow")
@@ -17,6 +16,8 @@ PREDICTIONS = ("epsilon", "v_prediction", "sample", "flow")
 # clean points behind x, and so no score. Several have alphas_cumprod all the same.
 DISTILLED = ("CMStochasticIterativeScheduler", "FlowMapEulerDiscreteScheduler", "FlowMatchLCMScheduler",
              "HeliosDMDScheduler", "LCMScheduler", "PiflowScheduler", "SCMScheduler", "TCDScheduler")  # fmt: skip
+_DYNAMIC = ("base_shift", "max_shift", "base_image_seq_len", "max_image_seq_len")
+_LARGEST = 700.0  # of which a float holds the exponential
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def noising_of(scheduler: Any, subject: str = "scheduler", area: int = 0) -> Noi
     # No other scheduler can be made of its config: what is missing there would be filled with defaults, silently.
     require(flow, subject, "have alphas_cumprod, or be one of flow matching", type(scheduler).__name__,
             "Wrap the model in ps.Learned with the schedule of its noise.")  # fmt: skip
-    schedule = Flow(int(config["num_train_timesteps"]), _shift(config, area))
+    schedule = Flow(config.get("num_train_timesteps"), _shift(config, area))  # type: ignore[arg-type]
     return Noising(schedule, "flow")
 
 
@@ -72,7 +73,9 @@ def _noising_by_table(scheduler: Any, config: Mapping[str, Any], subject: str) -
             "Wrap a model that is told the logarithm of sigma in ps.Learned.")  # fmt: skip
     require(prediction in PREDICTIONS[:3], f"{subject}'s prediction_type", f"be one of {', '.join(PREDICTIONS[:3])}",
             shorten(prediction), "Say what the model was trained to predict.")  # fmt: skip
-    alphas = torch.as_tensor(scheduler.alphas_cumprod).double().sqrt()
+    alphas = as_float64(scheduler.alphas_cumprod, f"{subject}'s alphas_cumprod").sqrt()
+    require(alphas.ndim == 1 and len(alphas) > 1, f"{subject}'s alphas_cumprod", "have one number a timestep",
+            f"shape {tuple(alphas.shape)}", "Make the scheduler again.")  # fmt: skip
     if config.get("rescale_betas_zero_snr"):
         alphas[-1] = 0  # Euler's writes 2^-12 for it, to divide by
     require(alphas[-1] > 0 or prediction != "epsilon", f"{subject}'s prediction_type",
@@ -80,20 +83,30 @@ def _noising_by_table(scheduler: Any, config: Mapping[str, Any], subject: str) -
             "Noise alone says nothing of the image there.")  # fmt: skip
     spacing = config.get("timestep_spacing", "leading")
     schedule = Tabulated(tuple(alphas.tolist()), spacing if spacing in SPACINGS else "leading",
-                         int(config.get("steps_offset", 0)))  # fmt: skip
-    return Noising(
-        schedule, prediction, float(config.get("clip_sample_range", 1)) if config.get("clip_sample") else None
-    )
+                         config.get("steps_offset", 0))  # fmt: skip
+    return Noising(schedule, prediction, _clip(config, subject) if config.get("clip_sample") else None)
+
+
+def _clip(config: Mapping[str, Any], subject: str) -> float:
+    """The bound on clean points: one below 0 would make all of them the same."""
+    found = config.get("clip_sample_range", 1)
+    require(is_finite(found) and found > 0, f"{subject}'s clip_sample_range", "be a positive number", shorten(found),
+            "Turn clip_sample off, or say where it clips.")  # fmt: skip
+    return float(found)
 
 
 def _shift(config: Mapping[str, Any], area: int) -> float:
     """exp(mu), with mu linear in the number of an image's tokens where the shift is dynamic."""
     if not config.get("use_dynamic_shifting"):
-        return float(config.get("shift", 1.0))
-    low, high = config["base_shift"], config["max_shift"]
-    few, many = config["base_image_seq_len"], config["max_image_seq_len"]
-    mu = low + (high - low) * (area - few) / (many - few)
-    return mu if config.get("time_shift_type") == "linear" else math.exp(mu)
+        shift: float = config.get("shift", 1.0)
+        return shift
+    found: list[Any] = [config.get(name) for name in _DYNAMIC]
+    low, high, few, many = found
+    good = all(map(is_finite, found)) and few != many
+    require(good, "a flow scheduler's dynamic shift", f"have numbers {', '.join(_DYNAMIC)}, the last two different",
+            shorten(found), "Turn use_dynamic_shifting off, or make the scheduler again.")  # fmt: skip
+    mu = float(low + (high - low) * (area - few) / (many - few))
+    return mu if config.get("time_shift_type") == "linear" else math.exp(min(mu, _LARGEST))
 
 
 def check_same_path(noisings: Mapping[str, Noising]) -> None:

@@ -47,8 +47,10 @@ class _Page:
                 self._rule()
                 self._progress()
 
-    def _answer(self, sent: dict[str, Any]) -> None:
+    def _answer(self, sent: Any) -> None:
         """What a key or a click asks for; an answer names the picture that was on the screen."""
+        if not isinstance(sent, dict):  # no message of this page's script
+            return
         try:
             self._said = self._do(str(sent.get("what")), sent.get("picture"), str(sent.get("name")))
         except PolyscoreError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import warnings
 from collections.abc import Collection
@@ -9,7 +10,6 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from polyscore.errors import ArgumentError, PolyscoreError, require
 from polyscore.files.atomic import check_directory
@@ -19,7 +19,7 @@ from polyscore.rooms.labelling import PER_CLASS, Labelling
 from polyscore.rooms.labels import Picture
 
 HOST = "127.0.0.1"
-_OURS = (HOST, "localhost")
+_OURS = re.compile(rf"({re.escape(HOST)}|localhost)(:[0-9]{{1,5}})?", re.IGNORECASE)
 # The browser itself refuses whatever would leave this machine; Vue compiles templates, hence `unsafe-eval`.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -75,11 +75,15 @@ class Guard:
 
 
 def _is_ours(headers: dict[bytes, bytes]) -> bool:
-    host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
-    try:
-        return urlsplit(f"//{host}").hostname in _OURS and (not origin or urlsplit(origin).netloc == host)
-    except ValueError:  # no address at all
-        return False
+    """Whether a request names this machine and comes from its own page, or from no page at all.
+
+    A browser names no origin where a page of another site shows a picture: it says so in `sec-fetch-site`. A link
+    that leads here from elsewhere opens the page, and gives nothing to the other site.
+    """
+    host, origin, site, mode = (headers.get(name, b"").decode("latin-1")
+                                for name in (b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode"))  # fmt: skip
+    fetched = site in ("", "none", "same-origin") or mode == "navigate"
+    return bool(_OURS.fullmatch(host)) and origin in ("", f"http://{host}") and fetched
 
 
 def _stamped(send: Any) -> Any:

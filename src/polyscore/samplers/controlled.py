@@ -17,6 +17,7 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.fields import row
+from polyscore.limits import require_memory
 from polyscore.rng import derive, generator
 from polyscore.samplers import step
 from polyscore.samplers.control import Control, frame_of, solved
@@ -55,13 +56,15 @@ class Controlled(FeynmanKac):
 
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:
         """Return the control of every time, by a pilot run."""
+        kind, bumps = self.sizes(math.prod(q.event))
+        _require_room(math.prod(q.event), kind, bumps, self.pilot)
         plain = {name: getattr(self, name) for name in FeynmanKac.names()}
         # Variance is taken out of a rate, also where weights are those of the steps.
         quadrature = "noise" if by_steps(self) else self.quadrature
         own = {"particles": self.pilot, "kernels": (), "ancestry": False, "quadrature": quadrature}
         pilot = FeynmanKac(**{**plain, **own})
         plan = make_plan(q, pilot, derive(self.pilot_seed, "pilot"), like, history=False)
-        control = piloted(plan, *self.sizes(math.prod(q.event)))
+        control = piloted(plan, kind, bumps)
         return {**control._asdict(), "length": plan.clock.lengths.to(like)}
 
     def sizes(self, dim: int) -> tuple[str, int]:
@@ -77,6 +80,13 @@ class Controlled(FeynmanKac):
     def steered(self, plan: Plan, before: State, after: State, i: int | Tensor, gained: Tensor) -> Tensor:
         """Add what the drift costs."""
         return gained + cost(_control(plan, i), plan, before, after, i)
+
+
+def _require_room(dim: int, kind: str, bumps: int, pilot: int) -> None:
+    """Refuse a drift of more numbers than a regression on them fits into memory."""
+    numbers = dim * (1 + bumps) + {"affine": dim * dim, "diagonal": dim, "scalar": 1}[kind]
+    require_memory(16 * numbers * (pilot + numbers), f"a drift of {numbers} numbers, found by {pilot} particles,",
+                   "Use fewer bumps, basis='diagonal', or a smaller pilot.")  # fmt: skip
 
 
 def cost(control: Control, plan: Plan, before: State, after: State, i: int | Tensor) -> Tensor:

@@ -6,6 +6,7 @@ is made of the same pieces: `propose` a point, `evaluate` it, add the `gain` to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -59,7 +60,8 @@ def begin(plan: Plan, first: int, stop: int) -> State:
     u = plan.stream("start pool", (particles,), first, stop, normal=False, steps=1)(0)
     x = plan.origin.draw(z, u)
     weights = torch.zeros(x.shape[:2], device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
-    mass = plan.origin.log_mass
+    mass, largest = plan.origin.log_mass, torch.finfo(weights.dtype).max
+    mass = mass if abs(mass) <= largest else math.copysign(math.inf, mass)  # of conditions too far apart to count
     own = torch.arange(particles, device=like.device, dtype=torch.int32).expand(x.shape[:2]).contiguous()
     empty = State(
         x=x, score=x, clean=x, rate=weights, log_weights=weights, log_evidence=torch.full_like(weights[:, 0], mass),
