@@ -118,12 +118,12 @@ def test_weights_of_the_steps_are_calmed_by_the_control_of_the_rate():
 def test_it_can_be_written_down_and_read():
     sampler = ps.Controlled(8, bumps=5, pilot=128)
     assert build_sampler(describe(sampler)) == sampler
-    for bad in ({"basis": "round"}, {"bumps": -1}, {"pilot": 3}, {"pilot_seed": 0.5}):
+    for bad in ({"basis": "round"}, {"bumps": -1}, {"bumps": 1001}, {"pilot": 3}, {"pilot_seed": 0.5}):
         with pytest.raises(ValueError, match="must"):
             ps.Controlled(8, **bad)
 
 
-@pytest.mark.parametrize("options", [{"bumps": 10_000}, {"basis": "affine"}])
+@pytest.mark.parametrize("options", [{"bumps": 1000}, {"basis": "affine"}])
 def test_a_drift_that_does_not_fit_into_memory_is_refused_before_its_pilot(options):
     p = ps.Family({name: ps.Gaussian(dim=2000) for name in ("a", "b")})
     with pytest.raises(

@@ -240,9 +240,12 @@ def test_far_values_and_heavy_tails_are_told_of():
         with pytest.warns(DegeneracyWarning, match=r"wide in column.*far values") as told:
             ps.fit(points, **SMALL)
         assert {warning.filename for warning in told} == {__file__}
-    fine = {"uniform": np.random.default_rng(1).uniform(size=(400, 2)), "exponential": normal(400, 2) ** 2,
-            "counts": np.random.default_rng(2).poisson(0.3, size=(400, 2)).astype(float)}  # fmt: skip
+    fine = {"uniform": np.random.default_rng(1).uniform(size=(400, 2)), "exponential": normal(400, 2) ** 2}
     ps.fit(fine, **SMALL)  # no warning
+    counts = np.random.default_rng(2).poisson(0.3, size=(400, 2)).astype(float)
+    with pytest.warns(DegeneracyWarning) as told:
+        ps.fit({**fine, "counts": counts}, **SMALL)
+    assert ["2 of 2 repeat one number" in str(one.message) for one in told] == [True]  # no far values
 
 
 def test_ten_points_beside_ten_thousand():

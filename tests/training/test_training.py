@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -242,6 +243,20 @@ def test_a_constant_column_survives_standardisation():
         p = fit(points, steps=5)
     assert (p.units[0][1], p.units[1][1]) == (7, 1)
     assert bool(p["a"].score(torch.zeros(3, 2), 0.5).isfinite().all())
+
+
+def test_numbers_that_many_rows_share_are_told_of():
+    """Zeros of counts, in one condition alone; 4 % of them, or a column that is constant everywhere, are not meant."""
+    draw = np.random.default_rng(0)
+    plain, zeros = draw.gamma(2, size=(100, 2)), draw.gamma(2, size=(100, 2))
+    zeros[:4, 0] = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DegeneracyWarning)
+        fit({"a": plain, "b": zeros}, steps=5)
+    zeros[:30, 0] = 0.0
+    told = r"should be continuous; 1 of 2 repeat one number in over 5% of .* column 0 of 'b' first.*beyond an edge"
+    with pytest.warns(DegeneracyWarning, match=told):
+        fit({"a": plain, "b": zeros}, steps=5)
 
 
 @models

@@ -50,7 +50,7 @@ class Controlled(FeynmanKac):
 
     threshold: float = 0.5
     basis: str = setting("auto", choice(BASES))
-    bumps: int | None = setting(None, optional(count(0, 10_000)))
+    bumps: int | None = setting(None, optional(count(0, 1000)))
     pilot: int = setting(4096, count(64, 10**7))
     pilot_seed: int = setting(0, count(0))
 
