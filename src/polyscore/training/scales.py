@@ -30,10 +30,11 @@ def warn_of_scales(pools: Pools, recipe: Recipe) -> None:
         whole = [pools.points[m, a, :size] for a, size in enumerate(row)]
         constant |= _constant(whole)
         for a, points in enumerate(whole):
-            atoms += [(a, column) for column in _atoms(points)]
             largest = max(largest, points.double().square().mean(0).sqrt().max().item())
             bulk = _bulk(points)
             bulk[list(_constant([points]))] = float("inf")  # a point mass is no matter of scale
+            # Far values leave the others equal after rounding: that is a matter of width.
+            atoms += [(a, column) for column in _atoms(points) if bulk[column] >= _NARROWEST]
             if bulk.min().item() < narrowest:
                 narrowest, where = bulk.min().item(), (a, int(bulk.argmin()))
     _warn_of_size(largest, recipe)
