@@ -252,6 +252,9 @@ def test_folders_without_a_model_are_refused(saved, tmp_path):
     refused("a model's folder must hold one of UNet2DModel.*got 'AutoencoderKL'", saved)
     (saved / "config.json").write_text(json.dumps({**config, "block_out_channels": [8, 32]}))
     refused("must hold a whole model saved by diffusers", saved)
+    for many in (10**6, [2, 10**6]):
+        (saved / "config.json").write_text(json.dumps({**config, "layers_per_block": many}))
+        refused(r"layers_per_block of .* must be at most 1000; got 1000000", saved)
     (saved / "config.json").unlink()
     refused("must hold config.json or model_index.json", saved)
 

@@ -9,6 +9,8 @@ from typing import Any
 from polyscore.errors import ArgumentError, require, shorten
 
 _MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
+_LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
+_MOST_LAYERS = 1000  # of any kind; the largest models have some sixty, and each takes time to be made
 
 
 def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
@@ -16,6 +18,9 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     require(path.is_dir(), "model", "be a folder that exists", path,
             "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
     _require_diffusers()
+    for file in [path / "config.json", *sorted(path.glob("*/config.json"))]:
+        if file.is_file():
+            _require_few_layers(file)
     if (path / "model_index.json").is_file():
         return _read(path, "DiffusionPipeline"), scheduler
     require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
@@ -26,11 +31,25 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     return _read(path, kind), scheduler or _scheduler(path)
 
 
+def _require_few_layers(file: Path) -> None:
+    """Refuse a network that would be made for hours before its weights are found not to fit."""
+    written = _written(file)
+    for name in _LAYERS:
+        told = written.get(name)
+        for count in told if isinstance(told, list) else [told]:
+            require(not isinstance(count, (int, float)) or count <= _MOST_LAYERS, f"{name} of {file}",
+                    f"be at most {_MOST_LAYERS}", shorten(count), "Take the folder as it was published.")  # fmt: skip
+
+
 def _kind(file: Path) -> str:
     """The class that a configuration names."""
+    return str(_written(file).get("_class_name"))
+
+
+def _written(file: Path) -> dict[str, Any]:
     try:
-        return str(json.loads(file.read_text()).get("_class_name"))
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        return dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _broken(file, error) from error
 
 
