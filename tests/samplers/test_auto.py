@@ -15,6 +15,7 @@ from polyscore.paper.settings import setting
 from polyscore.paper.theory.interventions import nonlinear_example
 from polyscore.samplers import Auto, build_sampler, describe
 from polyscore.samplers.auto import Correction, correction
+from polyscore.samplers.stand_in import stand_in
 
 
 def fitted(name: str, n: int, seed: int = 0) -> ps.Composition:
@@ -67,6 +68,78 @@ def test_scores_of_which_nothing_is_known_say_so():
     assert "3072 coordinates" in ps.auto(ps.base_composition(wide)).reason
 
 
+def asked_of(name: str, wrong=lambda condition, x: 0.0) -> ps.Composition:
+    """The exact scores of a setting behind models that say nothing of themselves, with an error of their own."""
+    truth = setting(name)
+
+    def model(condition):
+        def score(x, t):
+            alpha, sigma = truth.schedule.alpha(t[0]), truth.schedule.sigma(t[0])
+            return truth.members[condition].score(x, alpha, sigma) + wrong(condition, x)
+
+        return ps.Learned(score, (2,), truth.schedule, prediction="score")
+
+    return ps.base_composition(ps.Family({condition: model(condition) for condition in truth.members}))
+
+
+def outward(condition: str, x: torch.Tensor) -> torch.Tensor | float:
+    """An orderly error of the base alone, beyond its data: swarms agree about what it does."""
+    r = x.norm(dim=-1, keepdim=True)
+    return 0.3 * x / r * (r - 2.5).clamp(0, 4) if condition == "base" else 0.0
+
+
+def apart(name: str, q: ps.Composition, sampler) -> float:
+    reference = ps.exact(ps.base_composition(setting(name))).sample(2000, seed=1)
+    return ps.sliced_wasserstein(sampler.sample(q, 1000, seed=1).samples, reference, 200)
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")
+def test_scores_that_mislead_correction_are_seen_by_what_their_sources_draw():
+    """Factorised, so that adding scores is right; found 0.45 apart naive and 1.12 corrected, 0.38 and 0.97 away in
+    the pilots: between seeds these vary by a tenth."""
+    q = asked_of("gaussian-factorized-ood", outward)
+    chosen = ps.auto(q)
+    assert isinstance(chosen, ps.Denoise) and "judged by" in chosen.reason
+    naive, corrected = (apart("gaussian-factorized-ood", q, s) for s in (chosen, ps.FeynmanKac(16)))
+    assert naive < 0.6 * corrected
+
+
+def test_right_scores_of_unknown_error_are_corrected_without_a_doubt():
+    """Two draws of the far mixture are 0.05 apart; adding scores is 4 away and a clip of 15 takes 1.7 of that."""
+    chosen = ps.auto(asked_of("mixture-ood"), most=16)
+    assert isinstance(chosen, ps.FeynmanKac) and chosen.clip is None and chosen.doubts == ()
+
+
+def test_networks_at_odds_with_their_own_draws_are_doubted():
+    """With waves in all scores beyond the data no sampler comes near: 1.2 away where two draws are 0.06."""
+
+    def waves(condition, x):
+        return torch.sin(2 * x + len(condition)) * (x.norm(dim=-1, keepdim=True) > 4)
+
+    (doubt,) = ps.auto(asked_of("mixture-ood", waves), most=16).doubts
+    assert "wrong where the composition lies" in doubt
+
+
+def test_a_stand_in_is_what_the_sources_are():
+    """By 2000 draws a variance of 10 is known to 0.32 and one of 1 to 0.032: five of those."""
+    q = asked_of("gaussian-nonfactorized-id")
+    found = stand_in(q, 0)
+    for name, variances in {"a1": [10.0, 1.0], "a2": [1.0, 10.0], "base": [20.0, 20.0]}.items():
+        _, covariance = found.family.members[name].moments()
+        spread = covariance.diagonal() if covariance.ndim == 2 else covariance
+        torch.testing.assert_close(spread.double(), torch.tensor(variances, dtype=torch.float64), rtol=0.16, atol=0)
+    assert stand_in(ps.base_composition(setting("gaussian-nonfactorized-id")), 0) is None
+
+
+def test_few_particles_are_all_that_is_taken():
+    q = ps.base_composition(setting("gaussian-nonfactorized-ood"))
+    for most in (2, 3):
+        chosen = ps.auto(q, most=most)
+        assert chosen.particles == most and f"Controlled({most})" in chosen.reason
+    wide = ps.Family({"a": ps.Gaussian(cov=1.0, dim=16), "b": ps.Gaussian(cov=2.0, dim=16)})
+    assert "leaves little to weigh" in ps.auto(wide["a"] * wide["b"]).reason  # a drift along the axes alone
+
+
 def test_pilots_that_come_to_nothing_agree_on_nothing(monkeypatch):
     """Particles are added as if swarms disagreed, and what is chosen at last is clipped."""
     p = ps.Family({name: ps.Learned(lambda x, t: x, (2,), ps.VP()) for name in ("a", "b", "base")})
@@ -78,7 +151,23 @@ def test_pilots_that_come_to_nothing_agree_on_nothing(monkeypatch):
 
     monkeypatch.setattr(ps.FeynmanKac, "sample", fails)
     chosen = ps.auto(ps.base_composition(p))
-    assert asked == [16, 64] and chosen.clip == 15 and "0 % at K = 16, 0 % at K = 64" in chosen.reason
+    assert asked[:2] == [16, 64] and chosen.clip == 15 and "0 % at K = 16, 0 % at K = 64" in chosen.reason
+
+
+def test_networks_that_learned_apart_are_redrawn_apart():
+    """Two networks of one shape: deviations of 8 redraws would correlate at 1 if they shared random numbers; of 32
+    numbers each, independent, |r| > 0.7 by chance less than once in 10^5."""
+    quick = {"kind": "structured", "steps": 20, "width": 16, "depth": 2, "progress": False, "standardise": False,
+             "options": {"components": 1, "dense": 0}}  # fmt: skip
+    angle = torch.linspace(0, 6.28, 400)
+    ring = 3 * torch.stack([angle.cos(), angle.sin()], 1)
+    apart = {name: ps.fit({name: ring}, seed=k, **quick).members[name] for k, name in enumerate(("u", "w"))}
+    p = ps.Family(apart)
+    q = p["u"] * p["w"]
+    x = torch.tensor([[1.0, -2.0], [4.0, 0.5]])
+    found = torch.stack([torch.stack([o.family[n].score(x, 0.3) for n in ("u", "w")]) for o in alternatives(q, 8)])
+    u, w = (found - found.mean(0)).flatten(2).movedim(1, 0).flatten(1)
+    assert u.std() > 0 and torch.corrcoef(torch.stack([u, w]))[0, 1].abs() < 0.7
 
 
 def test_structured_networks_and_ensembles_know_their_error():

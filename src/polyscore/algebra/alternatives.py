@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Generator
+
 from polyscore.algebra.base import recomposed
 from polyscore.algebra.composition import Composition
 from polyscore.distributions import Distribution
@@ -71,8 +73,9 @@ def _other(members: dict[str, Any], k: int, seed: int) -> dict[str, Any] | None:
         if isinstance(member, Fitted):
             found[name] = member.redrawn(generator(seed, "alternative", name, k))
         elif isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
-            group = networks.setdefault(id(member.group), _redrawn(member.group, stack, k, seed))
-            found[name] = group.condition(member.index)
+            if id(member.group) not in networks:  # named by its first condition: what others learned errs by itself
+                networks[id(member.group)] = _redrawn(member.group, stack, generator(seed, "alternative", name, k))
+            found[name] = networks[id(member.group)].condition(member.index)
         elif _is_exact(member):
             found[name] = member
         elif name not in found:
@@ -85,7 +88,6 @@ def _mixed(network: ScoreNetwork) -> Mixed | None:
     return stack if isinstance(stack, Mixed) else None
 
 
-def _redrawn(group: Network, stack: Mixed, k: int, seed: int) -> Network:
+def _redrawn(group: Network, stack: Mixed, source: Generator) -> Network:
     """The group with other mixtures inside of its networks."""
-    tensors = stack.redrawn(generator(seed, "alternative", k))
-    return Network(StackNetwork.of(stack, tensors), group.schedule, group.precision, group.units)
+    return Network(StackNetwork.of(stack, stack.redrawn(source)), group.schedule, group.precision, group.units)

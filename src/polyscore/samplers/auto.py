@@ -1,6 +1,6 @@
 """A sampler chosen by what the composition itself says: no reference is asked for.
 
-Four questions, in this order.
+Five questions, in this order.
 
 1. Is there anything to correct? Particles that only add scores gather log-weights G. Redrawing the fits by their own
    errors (`alternatives`) changes G; where Var(G) is less than four times the variance of that change, which is two
@@ -11,6 +11,8 @@ Four questions, in this order.
    differ by more (`halves`), and by about as much as the fit is off by; the same factor of four is asked of them.
 4. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
    their outputs are off in total variation.
+5. Of networks that know nothing of their error: whose outputs are nearest to what mixtures compose to that were fitted
+   to each source's own draws (`stand_in`)? Adding scores, a clip and the particles of question 4 are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
-from polyscore.errors import PolyscoreWarning, ScoreError, is_count, require, shorten
+from polyscore.errors import PolyscoreWarning, is_count, require, shorten
 from polyscore.rng import as_seed, derive
 from polyscore.samplers import step
 from polyscore.samplers.checks import Asked, before
@@ -34,18 +36,14 @@ from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.loop import iterate
+from polyscore.samplers.pilots import Choice, Pilots, by_agreement, by_stand_in, left_as_they_are
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Sampler
-from polyscore.samplers.spread import growth
 from polyscore.schema import count, setting
 
 _OTHERS = 8  # redrawn fits
-_PATHS = 256  # particles that gather log-weights, and pilot swarms
-_AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
-_TORN = 0.3
-_FIRST = 16  # particles
+_PATHS = 256  # particles that gather log-weights
 _SHOWN = 4.0  # times the variance that other fits give: two standard errors
-_LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
 
 
@@ -68,14 +66,6 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
     return chosen
 
 
-class Choice(NamedTuple):
-    """A sampler, why it was chosen, and what the pilots found that speaks against any."""
-
-    sampler: Sampler
-    reason: str
-    doubts: tuple[str, ...] = ()
-
-
 def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:
     """The first answer that settles it; where none does, pilot swarms count the particles."""
     if (known := _beforehand(q, most)) is not None:
@@ -83,14 +73,12 @@ def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:
     if q.is_tilted:
         also = " Weights are needed for the bend of the coordinates, since W is not 1."
     else:
-        found = correction(q, seed, steps)
-        if (settled := _by_correction(q, found)) is not None:
+        found, also = correction(q, seed, steps), ""
+        if (settled := _by_correction(q, found, most)) is not None:
             return settled
-        also = "" if found.redrawn is not None or q.is_closed_form else (
-            " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit "
-            "with kind='structured' or ensemble=5 to know it."
-        )  # fmt: skip
-    choice = _by_pilots(q, most, steps, seed)
+        if found.redrawn is None and not q.is_closed_form:
+            return by_stand_in(Pilots(q, steps, seed), most, found.signal)
+    choice = by_agreement(Pilots(q, steps, seed), most)
     return choice._replace(reason=choice.reason + also)
 
 
@@ -109,18 +97,20 @@ def _beforehand(q: Composition, most: int) -> Choice | None:
     return None
 
 
-def _by_correction(q: Composition, found: Correction) -> Choice | None:
+def _by_correction(q: Composition, found: Correction, most: int) -> Choice | None:
     """The first three questions: whether there is something to correct, among Gaussians, in a form that fits."""
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
         return Choice(
             Denoise(),
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, which other data would "
             f"change by {found.redrawn:.2g}: correction would amplify the error of the fits.",
-            _left(found.signal),
+            left_as_they_are(found.signal),
         )
     if q.is_gaussian:
+        few = Controlled(min(4, most), bumps=0)
+        left = "nothing" if few.sizes(math.prod(q.event))[0] == "affine" else "little"
         return Choice(
-            Controlled(4, bumps=0), "Chosen: Controlled(4), since among Gaussians a control leaves nothing to weigh."
+            few, f"Chosen: Controlled({few.particles}), since among Gaussians a control leaves {left} to weigh."
         )
     if found.halved is not None and found.signal < _SHOWN * found.halved:
         return Choice(
@@ -128,20 +118,9 @@ def _by_correction(q: Composition, found: Correction) -> Choice | None:
             f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
             f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
             "correction would amplify that.",
-            _left(found.signal),
+            left_as_they_are(found.signal),
         )
     return None
-
-
-def _left(signal: float) -> tuple[str, ...]:
-    """What speaks against samples that stay uncorrected though there is much to correct."""
-    if signal <= _LITTLE:
-        return ()
-    return (
-        "adding scores should leave little to correct where no correction can be trusted; here the log-weights of its "
-        f"samples have a variance of {signal:.2g}. So neither these nor weighted samples need be near the composition. "
-        "Take more data, or conditions that overlap more.",
-    )
 
 
 class Correction(NamedTuple):
@@ -182,45 +161,6 @@ def _mean(values: list[float]) -> float | None:
 def _variance(values: Tensor) -> float:
     found = values.var(correction=0).item()
     return found if math.isfinite(found) else math.inf
-
-
-def _by_pilots(q: Composition, most: int, steps: int, seed: int) -> Choice:
-    """The fewest particles for which pilot swarms agree; where none do, the clip or the most that there may be."""
-    particles, shares = min(_FIRST, most), dict[int, float]()
-    while True:
-        shares[particles] = _agreement(FeynmanKac(particles, steps=steps, threshold=0.5), q, seed)
-        if shares[particles] >= _AGREED or particles >= most:
-            break
-        particles = min(4 * particles, most)
-    said = ", ".join(f"{100 * share:.0f} % at K = {k}" for k, share in shares.items()) + " of pilot swarms count"
-    asked = shares[particles] < _AGREED and not q.is_closed_form  # swarms agree on no evidence that there is not
-    doubts = tuple(filter(None, [growth(q, seed)])) if asked else ()
-    if shares[particles] < _TORN and not q.is_closed_form:
-        clipped = FeynmanKac(min(_FIRST, most), clip=15.0)
-        torn = (
-            f"pilot swarms should agree on the evidence without a clip; by theirs {said}. So the correction is not "
-            "settled, and a clip hides that. Compare with Denoise(), and do not trust log Z."
-        )
-        return Choice(
-            clipped,
-            f"Chosen: FeynmanKac({clipped.particles}, clip=15). By their evidence {said}; a clip bounds what wrong "
-            "scores can do.",
-            (*doubts, torn),
-        )
-    return Choice(
-        FeynmanKac(particles, threshold=0.5),
-        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts. By their evidence {said}.",
-        doubts,
-    )
-
-
-def _agreement(sampler: Sampler, q: Composition, seed: int) -> float:
-    """The effective share of pilot swarms; 0 where they come to nothing."""
-    try:
-        run = sampler.sample(q, _PATHS, seed, progress=False, history=False)
-    except ScoreError:
-        return 0.0
-    return run.evidence_share if run.evidence_share == run.evidence_share else 0.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -37,7 +37,7 @@ def growth(q: Composition, seed: int) -> str:
     if min(q.exponents.values()) >= 0 or math.prod(q.event) > _MOST_SPREAD:
         return ""
     try:
-        draws = [_draws(q, name, seed) for name in q.exponents]
+        draws = [draws_alone(q, name, seed) for name in q.exponents]
         along = outweighed(draws, list(q.exponents.values()))
         if along is None or not steepness(q, draws, along, seed) < 0:
             return ""
@@ -86,9 +86,9 @@ def _mean_square(q: Composition, name: str, x: Tensor, along: Tensor, t: Tensor,
     return (score.cpu().double().flatten(1) @ along).square().mean().item()
 
 
-def _draws(q: Composition, name: str, seed: int) -> Tensor:
+def draws_alone(q: Composition, name: str, seed: int, count: int = _DRAWS, steps: int = _STEPS) -> Tensor:
     """Draws of one source in the coordinates where it lives, `(n, d)`, without those that ran away."""
-    run = Denoise(steps=_STEPS).sample(q.family[name], _DRAWS, seed, progress=False, history=False)
+    run = Denoise(steps=steps).sample(q.family[name], count, seed, progress=False, history=False)
     x = q.family.standardise(run.samples).cpu().double().flatten(1)
     distances = (x - x.median(0).values).norm(dim=1)
     return x[distances <= _FAR * distances.median()]
