@@ -34,7 +34,6 @@ _HOMES = {
 _ROOMS = (  # modules that are asked for by their own name, to register what is yours
     "algebra", "causal", "distributions", "experiments", "features", "images", "metrics", "mixtures", "models", "nn",
     "pipelines", "plots", "rooms", "samplers", "schedules", "smc", "targets", "training",
-    "plots", "rooms", "samplers", "schedules", "smc", "targets", "training",
 )  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 

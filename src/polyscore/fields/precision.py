@@ -108,7 +108,7 @@ class PrecisionField(EachField):
         worst, mean = max(self.projected.values()), sum(self.projected.values()) / len(self.times)
         warn(
             f"the precision of the clean point must be positive; at t = {first:.3g} to {last:.3g} that of {self.q!r} "
-            f"is not, at up to {100 * worst:.2g} % of the particles and {100 * mean:.2g} % of all steps, and was "
+            f"is not, at up to {100 * worst:.3g} % of the particles and {100 * mean:.3g} % of all steps, and was "
             "projected. Smaller negative exponents help; so does FeynmanKac, which needs no such precision."
         )
 

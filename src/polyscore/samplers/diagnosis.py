@@ -83,7 +83,7 @@ def _of_acceptance(run: Run) -> str:
     if run.acceptance is None or not run.acceptance.mean() < _STUCK:
         return ""
     return (
-        f"proposals should be accepted more often; {100 * run.acceptance.mean():.2g} % were, so that kernels hardly "
+        f"proposals should be accepted more often; {100 * run.acceptance.mean():.3g} % were, so that kernels hardly "
         "move a particle. Use a smaller size of their steps."
     )
 
@@ -155,7 +155,7 @@ def _of_swarms(run: Run, particles: int) -> str:
     if len(run.samples) < _FEWEST or not share < _DISAGREE:
         return ""
     return (
-        f"swarms should agree on the evidence; by theirs only {100 * share:.2g} % of {len(run.samples)} count, so that "
+        f"swarms should agree on the evidence; by theirs only {100 * share:.3g} % of {len(run.samples)} count, so that "
         f"K = {particles} does not settle the correction{_and_no_error(run)}. Use more particles until this stops, or "
         "Denoise."
     )
@@ -210,9 +210,9 @@ def summary(run: Run) -> str:
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
     if run.acceptance is not None:
         share, worst = 100 * run.acceptance.mean(), 100 * run.acceptance.min()
-        lines.append(f"Of the proposals {share:.2g} % were accepted, and {worst:.2g} % at the level where fewest were.")
+        lines.append(f"Of the proposals {share:.3g} % were accepted, and {worst:.3g} % at the level where fewest were.")
     if run.clipped_fraction:
-        lines.append(f"The clip changed {100 * run.clipped_fraction:.2g} % of the log-weight rates.")
+        lines.append(f"The clip changed {100 * run.clipped_fraction:.3g} % of the log-weight rates.")
     if run.reason:
         lines.append(run.reason)
     found = run.findings

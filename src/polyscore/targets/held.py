@@ -66,7 +66,7 @@ def _check_ends(q: Composition, axes: EdgedAxes, of_product: list[Tensor], of_fa
         held = product[(middles(edges) - middle).abs() > 0.1 * reach].sum().item()
         if reach > _FAR * width and held > _AT_ENDS:
             raise ArgumentError(
-                f"a grid must hold the density; {100 * held:.2g} % of that of {q!r} lies beyond {0.1 * reach:.2g}, so "
+                f"a grid must hold the density; {100 * held:.3g} % of that of {q!r} lies beyond {0.1 * reach:.2g}, so "
                 "that it may have no end. Raise its exponents, or choose factors with lighter tails."
             )
 
@@ -83,12 +83,12 @@ def _check_poles(q: Composition, masses: Tensor, values: Tensor) -> None:
     held = masses[values.topk(min(2, len(values))).indices].sum().item()
     if held > _WRONG:
         raise ArgumentError(
-            f"a grid must resolve the density; {100 * held:.2g} % of that of {q!r} lies in its two highest cells, as "
+            f"a grid must resolve the density; {100 * held:.3g} % of that of {q!r} lies in its two highest cells, as "
             f"at a pole, whose mass may have no end. {REMEDY}"
         )
     if held > 10 * _DOUBTFUL:
         warn(
-            f"a grid should resolve the density; {100 * held:.2g} % of that of {q!r} lies in its two highest cells, as "
+            f"a grid should resolve the density; {100 * held:.3g} % of that of {q!r} lies in its two highest cells, as "
             "at a pole, and evidence may be wrong by more than that. Compare with FeynmanKac of many particles."
         )
 
