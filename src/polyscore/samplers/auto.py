@@ -44,7 +44,7 @@ from polyscore.schema import count, setting
 _OTHERS = 8  # redrawn fits
 _PATHS = 256  # particles that gather log-weights
 _SHOWN = 4.0  # times the variance that other fits give: two standard errors
-_MOST_COORDINATES = 256  # of a point, beyond which no pilot is run
+_MOST_COORDINATES = 256  # of a point, beyond which no pilot is run; none of pictures, whose models are slow
 
 
 def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sampler:
@@ -88,11 +88,11 @@ def _beforehand(q: Composition, most: int) -> Choice | None:
         return Choice(Denoise(), "Chosen: Denoise, since one condition by itself needs no correction.")
     if most == 1:
         return Choice(Denoise(), "Chosen: Denoise, since one particle was asked for at most.")
-    if math.prod(q.event) > _MOST_COORDINATES:
+    if len(q.event) > 1 or q.event[0] > _MOST_COORDINATES:
         return Choice(
             FeynmanKac(min(4, most), threshold=0.5),
-            f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of {math.prod(q.event)} coordinates would cost more "
-            "than they tell. Compare K = 1, 4 and 16.",
+            f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of points {tuple(q.event)} would cost more than they "
+            "tell. Compare K = 1, 4 and 16.",
         )
     return None
 
