@@ -91,8 +91,8 @@ def _beforehand(q: Composition, most: int) -> Choice | None:
     if len(q.event) > 1 or q.event[0] > _MOST_COORDINATES:
         return Choice(
             FeynmanKac(min(4, most), threshold=0.5),
-            f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of points {tuple(q.event)} would cost more than they "
-            "tell. Compare K = 1, 4 and 16.",
+            f"Chosen: FeynmanKac({min(4, most)}), since pilot runs of points {tuple(q.event)} would cost more than "
+            "they tell. Compare K = 1, 4 and 16.",
         )
     return None
 
