@@ -71,12 +71,14 @@ class Lessons(Checked):
 
     Attributes:
         images: shown in all, real ones.
+        batch: real images of a step.
         width: channels of the first layer.
         fine: whether the first layers work at full resolution; without, a CPU can train it in a minute.
     """
 
     images: int = setting(400_000, count(1, 10**9))
-    batch: int = setting(256, count(8, 65_536))
+    # A third as many are spoiled in ten ways: of fewer, ways that need several images get one.
+    batch: int = setting(256, count(50, 65_536))
     width: int = setting(32, count(4, 1024))
     fine: bool = setting(True, flag())
     learning_rate: float = setting(3e-3, number(0, 1, ends=False))
@@ -166,7 +168,7 @@ def load_classifier(path: Path | str) -> Classifier:
     tensors, about = read_tensors(Path(path))
     if about.get("format") != _FORMAT or about.get("version") != _VERSION:
         raise FileError(f"{path} must hold a classifier; it holds {shorten(about.get('format'))}. Train one.")
-    lessons = Lessons(**about["lessons"])
+    lessons = _lessons(path, about["lessons"])
     network = Network(about["resolution"], len(about["classes"]) + 1, lessons.width, lessons.fine)
     inner = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
     try:
@@ -175,6 +177,13 @@ def load_classifier(path: Path | str) -> Classifier:
         raise FileError(f"{path} must hold the weights of its network; it does not. Train again.") from error
     return Classifier(network.eval(), tuple(about["classes"]), about["resolution"], about["threshold"],
                       tensors["held_out"], tensors["truths"], lessons)  # fmt: skip
+
+
+def _lessons(path: Path | str, kept: dict[str, Any]) -> Lessons:
+    try:
+        return Lessons(**kept)
+    except ArgumentError as error:
+        raise FileError(f"{path} must hold lessons that are still given; {error} Train it again.") from error
 
 
 def train_classifier(
