@@ -9,10 +9,12 @@ import torch
 from images.toys import CLASSES, draw
 from polyscore.errors import PolyscoreError
 from polyscore.images.classifier import Classifier, Lessons, Network, load_classifier, train_classifier
+from polyscore.images.counting import rates
 from polyscore.images.degenerate import SPOILS, log_odds, spoiled, to_tensor, varied
-from polyscore.rng import generator
+from polyscore.rng import derive, generator
 
 SIDE = 16
+QUICK = Lessons(images=128, width=4, batch=64, fine=False)
 
 
 def images(count, seed):
@@ -79,6 +81,22 @@ def test_every_way_to_spoil_changes_images_and_varying_hardly_does():
     assert spoiled(x, generator(0)).shape == x.shape and spoiled(x[:3], generator(0)).shape == (3, 3, SIDE, SIDE)
     near = varied(x, generator(1))
     assert near.abs().max() <= 1 and torch.minimum((near - x).abs(), (near - x.flip(-1)).abs()).mean() < 0.2
+
+
+def test_every_class_is_in_both_halves_of_what_is_held_out():
+    """Four of each are enough: by chance alone, one set in seven would leave a class out."""
+    for seed in range(20):
+        found = train_classifier(*images(4, 1), CLASSES, held_out=images(4, 2), lessons=QUICK, device="cpu", seed=seed)
+        assert len(found.truths) == 8 and np.bincount(found.truths, minlength=4).min() >= 2
+        assert rates(found.confusion()).shape == (5, 5)
+
+
+def test_halves_that_hold_every_class_are_drawn_by_chance_alone():
+    """As those of stored results were."""
+    held = images(40, 2)
+    found = train_classifier(*images(4, 1), CLASSES, held_out=held, lessons=QUICK, device="cpu", seed=3)
+    order = np.random.default_rng(derive(3, "classifier", "halves")).permutation(160)
+    assert (found.truths.numpy() == held[1][order][80:]).all()
 
 
 @pytest.mark.parametrize("count", [1, 2])

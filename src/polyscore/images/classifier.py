@@ -200,11 +200,22 @@ def train_classifier(
     lessons, place = lessons or Lessons(), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     resolution = _checked(images, labels, classes, held_out)
     network = _taught(images, labels, len(classes), resolution, lessons, seed, place, progress)
-    order = np.random.default_rng(derive(seed, "classifier", "halves")).permutation(len(held_out[0]))
-    logits = _asked(network, torch.from_numpy(held_out[0][order]))
-    truths, half = torch.from_numpy(held_out[1][order]), len(order) // 2
+    first, second = _halves(held_out[1], len(classes), seed)
+    order, half = np.concatenate([first, second]), len(first)
+    logits, truths = _asked(network, torch.from_numpy(held_out[0][order])), torch.from_numpy(held_out[1][order])
     threshold = float(log_odds(logits[:half]).quantile(1 - FALSE_ALARMS))
     return Classifier(network, tuple(classes), resolution, threshold, logits[half:], truths[half:], lessons)
+
+
+def _halves(truths: Labels, classes: int, seed: int) -> tuple[Labels, Labels]:
+    """Places of the images that set the threshold and of those that measure, each class twice or more in both."""
+    draw = np.random.default_rng(derive(seed, "classifier", "halves"))
+    first, second = np.split(draw.permutation(len(truths)), [len(truths) // 2])
+    if min(np.bincount(truths[half], minlength=classes).min() for half in (first, second)) >= 2:
+        return first, second
+    # Of few images chance leaves a class out; where it does not, stored classifiers were halved by it.
+    own = [np.array_split(draw.permutation(np.flatnonzero(truths == k)), 2) for k in range(classes)]
+    return np.concatenate([half for half, _ in own]), np.concatenate([half for _, half in own])
 
 
 def _checked(images: Images, labels: Labels, classes: Sequence[str], held_out: tuple[Images, Labels]) -> int:
