@@ -83,6 +83,13 @@ def test_every_way_to_spoil_changes_images_and_varying_hardly_does():
     assert near.abs().max() <= 1 and torch.minimum((near - x).abs(), (near - x.flip(-1)).abs()).mean() < 0.2
 
 
+def test_training_leaves_every_global_generator_alone(monkeypatch):
+    seeded, before = [], torch.random.get_rng_state()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    train_classifier(*images(4, 1), CLASSES, held_out=images(4, 2), lessons=QUICK, device="cpu")
+    assert torch.equal(before, torch.random.get_rng_state()) and seeded == []
+
+
 def test_every_class_is_in_both_halves_of_what_is_held_out():
     """Four of each are enough: by chance alone, one set in seven would leave a class out."""
     for seed in range(20):

@@ -25,7 +25,7 @@ from polyscore.errors import ArgumentError, is_count, listed, require, shorten
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.degenerate import log_odds, spoiled, to_tensor, varied
 from polyscore.progress import reporting
-from polyscore.rng import derive, generator
+from polyscore.rng import derive, generator, weights_drawn
 from polyscore.schema import Checked, count, flag, number, setting
 
 FALSE_ALARMS = 0.01  # share of real images that are called none of the classes
@@ -249,9 +249,9 @@ def _taught(
     progress: Any,
 ) -> Network:  # fmt: skip
     """A trained network."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "classifier", "weights") % 2**63)
-        network = Network(resolution, classes + 1, lessons.width, lessons.fine).to(device).train()
+    with weights_drawn(seed, "classifier", "weights"):
+        network = Network(resolution, classes + 1, lessons.width, lessons.fine)
+    network.to(device).train()
     x, y = torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device)
     steps = max(2, lessons.images // lessons.batch)
     optimiser = torch.optim.AdamW(network.parameters(), lessons.learning_rate, weight_decay=0.05)
