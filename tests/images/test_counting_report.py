@@ -139,6 +139,17 @@ def test_a_floor_that_could_not_be_measured_is_a_dash(store):
     assert cells(bare)[12] == "9.0 (–)"
 
 
+def test_verdicts_are_shown_of_one_particle_and_of_sixteen(tmp_path):
+    """Not of as many particles as there are images, which has nothing to do with it."""
+    made = Store(tmp_path / "s")
+    with made.writing():
+        for k in (1, 4, 16, 256):
+            record(made, "id-painting", "conditional", k, (0, 6, 6, 244, 0))
+    write_image_report(made, tmp_path / "out")
+    shown = sorted(file.name for file in (tmp_path / "out" / "figures").glob("verdicts-*"))
+    assert shown == [f"verdicts-id-painting-conditional-32-K{k}.png" for k in (1, 16)]
+
+
 def test_an_empty_store_has_no_report(tmp_path):
     with pytest.raises(PolyscoreError, match="have an image's record to show"):
         write_image_report(Store(tmp_path / "none"), tmp_path / "out")

@@ -106,7 +106,7 @@ def _pictures(folder: Path, found: Sequence[Row], store: Store, side: int) -> li
 
 
 def _is_shown(row: Row) -> bool:
-    return row.particles in (1, 16) or row.particles == row.total
+    return row.particles in (1, 16)
 
 
 def _verdict(folder: Path, row: Row, sheet: sheets.Sheet) -> Picture:
