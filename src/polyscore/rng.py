@@ -8,6 +8,8 @@ changes no number that a swarm sees.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 
 import torch
@@ -39,6 +41,18 @@ def derive(seed: int, *purpose: object) -> int:
 def generator(seed: int, *purpose: object, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a fresh generator for (seed, purpose) on `device`."""
     return torch.Generator(device=device).manual_seed(derive(seed, *purpose))
+
+
+@contextmanager
+def weights_drawn(seed: int, *purpose: object) -> Iterator[None]:
+    """Let a module that is made on the CPU have weights that (seed, purpose) decide, and leave global states alone.
+
+    Layers draw from the CPU's own generator and take no other. `torch.manual_seed` would seed those of GPUs as well,
+    which nothing gives back.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, *purpose))
+        yield
 
 
 def block_size(numbers_per_swarm: int) -> int:

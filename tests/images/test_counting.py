@@ -261,3 +261,17 @@ def test_images_are_a_function_of_the_seed_and_memory_is_bounded(monkeypatch):
     flat = ps.Family({"a": ps.Gaussian(dim=2)})
     with pytest.raises(PolyscoreError, match=r"images must have shape \(3, H, W\)"):
         compose(flat, {"a": 1.0}, 2, sampler=_multistep)
+
+
+def test_what_is_out_of_range_counts_by_images_whatever_their_part(monkeypatch):
+    """Twelve swarms in parts of five, five and two; those of the last part are all out of range."""
+    import torch
+
+    def run(q, sampler, part, count, *_):
+        return torch.full((count, *q.event), 2.0 * (part == 2)), np.ones(count, int), float(part)
+
+    monkeypatch.setattr("polyscore.images.composing._MOST_NUMBERS", 5 * 4 * 192)
+    monkeypatch.setattr("polyscore.images.composing._run", run)
+    chosen = setting("ood-painting")
+    made_ = compose(family(chosen.mixtures, 8), chosen.exponents, 12, particles=4)
+    assert made_.outside == pytest.approx(2 / 12) and made_.ess == pytest.approx((5 + 2 * 2) / 12)

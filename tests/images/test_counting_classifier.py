@@ -8,11 +8,13 @@ import torch
 
 from images.toys import CLASSES, draw
 from polyscore.errors import PolyscoreError
-from polyscore.images.classifier import Lessons, Network, load_classifier, train_classifier
+from polyscore.images.classifier import Classifier, Lessons, Network, load_classifier, train_classifier
+from polyscore.images.counting import rates
 from polyscore.images.degenerate import SPOILS, log_odds, spoiled, to_tensor, varied
-from polyscore.rng import generator
+from polyscore.rng import derive, generator
 
 SIDE = 16
+QUICK = Lessons(images=128, width=4, batch=64, fine=False)
 
 
 def images(count, seed):
@@ -54,7 +56,7 @@ def test_degenerate_images_of_unseen_kinds_are_none_of_the_classes(classifier, k
 
 
 def test_it_is_a_function_of_its_seed_and_survives_a_file(classifier, tmp_path):
-    lessons, rooms = Lessons(images=512, width=4, batch=32), images(12, 1)
+    lessons, rooms = Lessons(images=512, width=4, batch=64), images(12, 1)
     one, again, other = (
         train_classifier(*rooms, CLASSES, held_out=images(8, 2), lessons=lessons, device="cpu", seed=seed)
         for seed in (0, 0, 1)
@@ -79,6 +81,63 @@ def test_every_way_to_spoil_changes_images_and_varying_hardly_does():
     assert spoiled(x, generator(0)).shape == x.shape and spoiled(x[:3], generator(0)).shape == (3, 3, SIDE, SIDE)
     near = varied(x, generator(1))
     assert near.abs().max() <= 1 and torch.minimum((near - x).abs(), (near - x.flip(-1)).abs()).mean() < 0.2
+
+
+def test_training_leaves_every_global_generator_alone(monkeypatch):
+    seeded, before = [], torch.random.get_rng_state()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    train_classifier(*images(4, 1), CLASSES, held_out=images(4, 2), lessons=QUICK, device="cpu")
+    assert torch.equal(before, torch.random.get_rng_state()) and seeded == []
+
+
+def test_every_class_is_in_both_halves_of_what_is_held_out():
+    """Four of each are enough: by chance alone, one set in seven would leave a class out."""
+    for seed in range(20):
+        found = train_classifier(*images(4, 1), CLASSES, held_out=images(4, 2), lessons=QUICK, device="cpu", seed=seed)
+        assert len(found.truths) == 8 and np.bincount(found.truths, minlength=4).min() >= 2
+        assert rates(found.confusion()).shape == (5, 5)
+
+
+def test_halves_that_hold_every_class_are_drawn_by_chance_alone():
+    """As those of stored results were."""
+    held = images(40, 2)
+    found = train_classifier(*images(4, 1), CLASSES, held_out=held, lessons=QUICK, device="cpu", seed=3)
+    order = np.random.default_rng(derive(3, "classifier", "halves")).permutation(160)
+    assert (found.truths.numpy() == held[1][order][80:]).all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ghosts_of_few_rooms_are_no_room(count):
+    """Five permutations of so few are often the same, and their mean a room as it was."""
+    x = to_tensor(torch.from_numpy(draw("couch+painting", count, SIDE)))
+    for seed in range(40):
+        found = SPOILS["ghosts"](x, generator(seed))
+        assert found.shape == x.shape
+        nearest = min((found - room).abs().mean((1, 2, 3)).min() for room in (x, x.flip(-1)) for room in room)
+        assert nearest > 0.05
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_ghosts_of_more_rooms_are_means_of_five(count):
+    """As in the lessons of stored results: batches of 64 and 256 spoil parts of 3 and 9."""
+    x = to_tensor(torch.from_numpy(draw("couch+painting", count, SIDE)))
+    source = generator(0)
+    five = torch.stack([x[torch.randperm(count, generator=source)] for _ in range(5)])
+    assert torch.equal(SPOILS["ghosts"](x, generator(0)), five.mean(0))
+
+
+def test_lessons_in_batches_too_small_to_spoil_are_refused():
+    assert Lessons(batch=50).batch == 50
+    with pytest.raises(PolyscoreError, match=r"batch must be a whole number of at least 50, .*got 49"):
+        Lessons(batch=49)
+
+
+def test_a_file_of_such_lessons_is_refused_by_name(tmp_path):
+    lessons = Lessons(width=4)
+    object.__setattr__(lessons, "batch", 32)  # as an older version took it
+    taught = Classifier(Network(SIDE, 5, 4, True), CLASSES, SIDE, 0.0, torch.zeros(4, 5), torch.arange(4), lessons)
+    with pytest.raises(PolyscoreError, match=r"c.safetensors must hold lessons .* got 32.* Train it again"):
+        load_classifier(taught.save(tmp_path / "c.safetensors"))
 
 
 def test_log_odds_are_those_of_the_softmax():

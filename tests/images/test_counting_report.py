@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -19,6 +20,7 @@ from polyscore.paper.images.claims import FAILS, HOLDS, TARGET, UNKNOWN
 from polyscore.paper.images.reading import rows, table
 from polyscore.paper.images.report import write_image_report
 from polyscore.paper.images.settings import setting
+from polyscore.paper.images.tables import cells
 
 PERFECT = tuple(tuple(1000 * (i == j) for j in range(5)) for i in range(4))
 # Measured on toy rooms, 256 images: empty, couch, painting, both at K = 1 and 16; the others are made up.
@@ -128,6 +130,24 @@ def test_the_report_holds_tables_claims_and_figures(store, tmp_path):
     found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "tables.csv").read_text())))
     assert len(found) == len(COUNTS) + 1 and float(found[0]["count couch+painting"]) == 244
     assert json.dumps(written.to_dict()) and "holds" in (tmp_path / "out" / "claims.md").read_text()
+
+
+def test_a_floor_that_could_not_be_measured_is_a_dash(store):
+    (row, *_) = rows(store)
+    assert cells(row)[12] == "9.0 (4.0)"
+    bare = dataclasses.replace(row, results={k: v for k, v in row.results.items() if k != "frechet floor"})
+    assert cells(bare)[12] == "9.0 (–)"
+
+
+def test_verdicts_are_shown_of_one_particle_and_of_sixteen(tmp_path):
+    """Not of as many particles as there are images, which has nothing to do with it."""
+    made = Store(tmp_path / "s")
+    with made.writing():
+        for k in (1, 4, 16, 256):
+            record(made, "id-painting", "conditional", k, (0, 6, 6, 244, 0))
+    write_image_report(made, tmp_path / "out")
+    shown = sorted(file.name for file in (tmp_path / "out" / "figures").glob("verdicts-*"))
+    assert shown == [f"verdicts-id-painting-conditional-32-K{k}.png" for k in (1, 16)]
 
 
 def test_an_empty_store_has_no_report(tmp_path):

@@ -18,7 +18,8 @@ from polyscore.errors import PolyscoreError, PolyscoreWarning
 from polyscore.experiments.cells import COMPOSITION
 from polyscore.experiments.lock import StoreError
 from polyscore.experiments.store import Store
-from polyscore.images import composing, parcels, sheets
+from polyscore.features import frechet
+from polyscore.images import composing, measuring, parcels, sheets
 from polyscore.images.classifier import Lessons
 from polyscore.images.experiment import ImageExperiment
 from polyscore.images.measuring import Yardstick
@@ -223,7 +224,7 @@ def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
     """Rooms drawn by the masses are as near as other real ones; other masses and noise are farther."""
     work, _ = stage(rooms, tmp_path)
     real = Real(rooms, SIDE)
-    yardstick = Yardstick(real, work._classifier(real, LESSONS), plain_features, reference=120)
+    yardstick = Yardstick(real, work._classifier(real, LESSONS), plain_features, reference=60)
     masses = {"empty": 0.25, "couch": 0.5, "painting": 0.0, "couch+painting": 0.25}
     right = np.concatenate([draw(n, int(64 * m), SIDE, seed=9) for n, m in masses.items() if m])
     wrong = np.concatenate([draw("painting", 32, SIDE, seed=9), draw("empty", 32, SIDE, seed=9)])
@@ -238,6 +239,23 @@ def test_distances_see_wrong_counts_and_spoiled_images(rooms, tmp_path):
     warped = yardstick._warp(plain_features(off), ["couch"] * 64, masses, 1)
     assert warped["warp"] == warped["kernel couch"] > found[0]["warp"] + 4 * warped["warp error"]
     assert yardstick.measure(right, masses, seed=1)[0] == found[0]
+
+
+def test_a_floor_shares_no_room_with_its_reference(rooms):
+    """Of 80 rooms a class 32 and 40 can be drawn, and 32 and 64 cannot: the same rooms would be on both sides."""
+    masses, images = {"empty": 0.02, "couch+painting": 0.98}, draw("couch+painting", 32, SIDE, seed=9)
+    found = {}
+    for size in (40, 64):
+        yardstick = Yardstick(Real(rooms, SIDE), None, plain_features, reference=size)
+        found[size] = yardstick._distances(images, np.ones(32, int), masses, seed=1)
+        sides = yardstick.rooms(measuring._drawn(masses, 32 + size, 1), 1)
+        others, reference = sides[:32], sides[32:]
+        shared = {row.tobytes() for row in others} & {row.tobytes() for row in reference}
+        assert bool(shared) == (size == 64)
+        assert found[size].get("frechet floor") == (yardstick._far(frechet, others, reference) if size == 40 else None)
+        assert found[size]["frechet"] == yardstick._far(frechet, plain_features(images), reference)
+    assert "kernel floor" not in found[64]
+    assert list(found[40])[:4] == ["frechet", "frechet floor", "kernel", "kernel floor"]
 
 
 def test_an_interrupted_stage_says_so_and_packs(rooms, tmp_path, monkeypatch):

@@ -87,6 +87,14 @@ def test_fresh_weights_depend_on_the_seed_alone():
     assert not torch.equal(one.conv_in.weight, other.conv_in.weight)
 
 
+def test_fresh_weights_leave_the_generators_of_gpus_alone(monkeypatch):
+    """What a user drew there would be drawn again: no fork of the CPU's state brings it back."""
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    build(SHAPE, 3, 1)
+    assert seeded == []
+
+
 def gradients(shared: Program, made: Batch):
     return torch.autograd.grad(shared.plain(made).sum(), list(shared.network.parameters()))
 

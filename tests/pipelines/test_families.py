@@ -46,6 +46,29 @@ def test_classes_share_one_call_and_answer_as_if_asked_alone():
         close(score, -(alpha * v + sigma * x) / sigma)
 
 
+@torch.no_grad()
+def test_conditions_that_nobody_keeps_are_not_taken_for_each_other():
+    """A condition that was let go leaves its address to the next one."""
+    group, x = ps.from_diffusers(unet(4), scheduler=ddpm()).groups[0], points(2, 3, 8, 8)
+    kept = [group.condition(label) for label in range(4)]
+    expected = [condition.score(x, 0.25) for condition in kept]
+    del kept
+    group._kept.clear()
+    for label in range(4):
+        torch.testing.assert_close(group.condition(label).score(x, 0.25), expected[label])
+
+
+@torch.no_grad()
+def test_what_a_model_is_told_is_kept_once_whatever_the_points():
+    """Embeddings that are repeated over points would take as much memory as many points."""
+    p = ps.from_diffusers(stable_diffusion())
+    q, group = p["a couch"] / p[""], p.groups[0]
+    for count in (1, 5):
+        q.score(points(count, 4, 8, 8), 0.25)
+    ((_, told),) = group._kept.values()
+    assert len(told["encoder_hidden_states"]) == 2
+
+
 @quiet
 def test_prompts_are_looked_up_on_demand_and_composed_in_one_call():
     pipeline = stable_diffusion()

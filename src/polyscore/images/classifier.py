@@ -25,7 +25,7 @@ from polyscore.errors import ArgumentError, is_count, listed, require, shorten
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.degenerate import log_odds, spoiled, to_tensor, varied
 from polyscore.progress import reporting
-from polyscore.rng import derive, generator
+from polyscore.rng import derive, generator, weights_drawn
 from polyscore.schema import Checked, count, flag, number, setting
 
 FALSE_ALARMS = 0.01  # share of real images that are called none of the classes
@@ -71,12 +71,14 @@ class Lessons(Checked):
 
     Attributes:
         images: shown in all, real ones.
+        batch: real images of a step.
         width: channels of the first layer.
         fine: whether the first layers work at full resolution; without, a CPU can train it in a minute.
     """
 
     images: int = setting(400_000, count(1, 10**9))
-    batch: int = setting(256, count(8, 65_536))
+    # A third as many are spoiled in ten ways: of fewer, ways that need several images get one.
+    batch: int = setting(256, count(50, 65_536))
     width: int = setting(32, count(4, 1024))
     fine: bool = setting(True, flag())
     learning_rate: float = setting(3e-3, number(0, 1, ends=False))
@@ -166,7 +168,7 @@ def load_classifier(path: Path | str) -> Classifier:
     tensors, about = read_tensors(Path(path))
     if about.get("format") != _FORMAT or about.get("version") != _VERSION:
         raise FileError(f"{path} must hold a classifier; it holds {shorten(about.get('format'))}. Train one.")
-    lessons = Lessons(**about["lessons"])
+    lessons = _lessons(path, about["lessons"])
     network = Network(about["resolution"], len(about["classes"]) + 1, lessons.width, lessons.fine)
     inner = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
     try:
@@ -175,6 +177,13 @@ def load_classifier(path: Path | str) -> Classifier:
         raise FileError(f"{path} must hold the weights of its network; it does not. Train again.") from error
     return Classifier(network.eval(), tuple(about["classes"]), about["resolution"], about["threshold"],
                       tensors["held_out"], tensors["truths"], lessons)  # fmt: skip
+
+
+def _lessons(path: Path | str, kept: dict[str, Any]) -> Lessons:
+    try:
+        return Lessons(**kept)
+    except ArgumentError as error:
+        raise FileError(f"{path} must hold lessons that are still given; {error} Train it again.") from error
 
 
 def train_classifier(
@@ -191,11 +200,22 @@ def train_classifier(
     lessons, place = lessons or Lessons(), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     resolution = _checked(images, labels, classes, held_out)
     network = _taught(images, labels, len(classes), resolution, lessons, seed, place, progress)
-    order = np.random.default_rng(derive(seed, "classifier", "halves")).permutation(len(held_out[0]))
-    logits = _asked(network, torch.from_numpy(held_out[0][order]))
-    truths, half = torch.from_numpy(held_out[1][order]), len(order) // 2
+    first, second = _halves(held_out[1], len(classes), seed)
+    order, half = np.concatenate([first, second]), len(first)
+    logits, truths = _asked(network, torch.from_numpy(held_out[0][order])), torch.from_numpy(held_out[1][order])
     threshold = float(log_odds(logits[:half]).quantile(1 - FALSE_ALARMS))
     return Classifier(network, tuple(classes), resolution, threshold, logits[half:], truths[half:], lessons)
+
+
+def _halves(truths: Labels, classes: int, seed: int) -> tuple[Labels, Labels]:
+    """Places of the images that set the threshold and of those that measure, each class twice or more in both."""
+    draw = np.random.default_rng(derive(seed, "classifier", "halves"))
+    first, second = np.split(draw.permutation(len(truths)), [len(truths) // 2])
+    if min(np.bincount(truths[half], minlength=classes).min() for half in (first, second)) >= 2:
+        return first, second
+    # Of few images chance leaves a class out; where it does not, stored classifiers were halved by it.
+    own = [np.array_split(draw.permutation(np.flatnonzero(truths == k)), 2) for k in range(classes)]
+    return np.concatenate([half for half, _ in own]), np.concatenate([half for _, half in own])
 
 
 def _checked(images: Images, labels: Labels, classes: Sequence[str], held_out: tuple[Images, Labels]) -> int:
@@ -229,9 +249,9 @@ def _taught(
     progress: Any,
 ) -> Network:  # fmt: skip
     """A trained network."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "classifier", "weights") % 2**63)
-        network = Network(resolution, classes + 1, lessons.width, lessons.fine).to(device).train()
+    with weights_drawn(seed, "classifier", "weights"):
+        network = Network(resolution, classes + 1, lessons.width, lessons.fine)
+    network.to(device).train()
     x, y = torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device)
     steps = max(2, lessons.images // lessons.batch)
     optimiser = torch.optim.AdamW(network.parameters(), lessons.learning_rate, weight_decay=0.05)

@@ -72,9 +72,9 @@ def compose(
     require(len(q.event) == 3 and q.event[0] == 3, "images", "have shape (3, H, W)", q.event, "Compose an image model.")
     runs = [_run(q, sampler(particles, steps), *part, seed, device, progress) for part in _parts(n, particles, q.event)]
     images = [to_uint8(samples) for samples, _, _ in runs]
-    total = sum(ess * len(ancestors) for _, ancestors, ess in runs)
-    outside = float(np.mean([(samples.abs() > 1.2).float().mean().item() for samples, _, _ in runs]))
-    return Composed(np.concatenate(images), np.concatenate([a for _, a, _ in runs]), total / n, outside)
+    ess = sum(ess * len(ancestors) for _, ancestors, ess in runs) / n
+    outside = sum((samples.abs() > 1.2).float().mean().item() * len(samples) for samples, _, _ in runs) / n
+    return Composed(np.concatenate(images), np.concatenate([a for _, a, _ in runs]), ess, outside)
 
 
 def _parts(n: int, particles: int, event: tuple[int, ...]) -> Iterator[tuple[int, int]]:

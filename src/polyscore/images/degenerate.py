@@ -62,7 +62,11 @@ def blur(x: Tensor, generator: Generator) -> Tensor:
 
 @SPOILS.register("ghosts")
 def ghosts(x: Tensor, generator: Generator) -> Tensor:
-    """The mean of five rooms."""
+    """The mean of five rooms; of one or two, what they are mirrored and upside down counts as rooms."""
+    if len(x) < 3:  # five permutations of so few are often the same one
+        turned = torch.cat([x, x.flip(-1), x.flip(-2), x.flip(-2, -1)])
+        order = torch.randperm(len(turned), generator=generator, device=x.device)
+        return torch.stack([turned[order.roll(k)[: len(x)]] for k in range(5)]).mean(0)
     orders = [torch.randperm(len(x), generator=generator, device=x.device) for _ in range(5)]
     return torch.stack([x[order] for order in orders]).mean(0)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyscore.errors import ArgumentError
 from polyscore.images.recipe import UNet
-from polyscore.rng import derive
+from polyscore.rng import weights_drawn
 
 TIMES = 1000
 _SCHEDULER = {
@@ -50,8 +50,7 @@ def config(shape: UNet, conditions: int) -> dict[str, Any]:
 def build(shape: UNet, conditions: int, seed: int = 0) -> nn.Module:
     """Return a fresh network on the CPU, the same for the same seed whatever was drawn before."""
     model = diffusers().UNet2DModel
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "weights") % 2**63)
+    with weights_drawn(seed, "weights"):
         return model(**config(shape, conditions))
 
 

@@ -65,7 +65,7 @@ class Denoiser(Group):
                 repr(most_rows), "Leave it out for no bound.")  # fmt: skip
         self.model, self.noising, self._bound = model.eval(), noising, most_rows
         self._found: dict[torch.device, int] = {}
-        self._kept: dict[Any, Told] = {}
+        self._kept: dict[Any, tuple[tuple[Condition, ...], Told]] = {}
 
     @abstractmethod
     def told(self, index: Any) -> Told:
@@ -132,15 +132,23 @@ class Denoiser(Group):
         return self._to_scores(x, out, *(level.reshape(*level.shape, *ones) for level in (alpha, sigma)))
 
     def _batch(self, members: Sequence[Condition], points: int, device: torch.device) -> Told:
-        """What the model is told in one call, on its device; kept, so that a loop copies nothing to a GPU."""
-        key = (tuple(id(member) for member in members), points, device, self.dtype)
+        """What the model is told in one call, a row for each point of each condition."""
+        told = self._on(device, members)
+        return {
+            name: part[:, None].expand(len(part), points, *part.shape[1:]).flatten(0, 1) for name, part in told.items()
+        }
+
+    def _on(self, device: torch.device, members: Sequence[Condition]) -> Told:
+        """What the model is told of conditions, a row each; kept, so that a loop copies nothing to a GPU."""
+        key = (tuple(map(id, members)), device, self.dtype)
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             each = [self.told(member.index) for member in members]
             parts = {name: torch.cat([told[name] for told in each]).to(device) for name in each[0]}
-            self._kept[key] = {name: self._as_asked(part).repeat_interleave(points, 0) for name, part in parts.items()}
-        return self._kept[key]
+            # The members are kept too: one that was let go would leave its id to another condition.
+            self._kept[key] = tuple(members), {name: self._as_asked(part) for name, part in parts.items()}
+        return self._kept[key][1]
 
     def _as_asked(self, part: Tensor) -> Tensor:
         return part.to(self.dtype) if part.is_floating_point() else part

@@ -29,7 +29,9 @@ DEFINITIONS = (
      "floor is what a perfect sampler would show at this many images."),
     ("p", "chance of counts at least as unlike the target's, were the images drawn from it."),
     ("Fréchet, kernel", "distances in EfficientNet's features to real rooms drawn by the exact masses; the floor is "
-     "that of as many other real rooms. The kernel distance is centred on 0 for equal distributions."),
+     "that of as many other real rooms, given where the classes have rooms for both (records of version 0.6 and older "
+     "give one in any case, too low where they have not). The kernel distance is centred on 0 for equal "
+     "distributions."),
     ("warp", "the kernel distance within each class, averaged by counts: wrong counts do not enter."),
     ("ancestors", "starting particles that survive in a swarm of K; one image of each swarm is counted."),
 )  # fmt: skip
@@ -104,7 +106,7 @@ def _pictures(folder: Path, found: Sequence[Row], store: Store, side: int) -> li
 
 
 def _is_shown(row: Row) -> bool:
-    return row.particles in (1, 16) or row.particles == row.total
+    return row.particles in (1, 16)
 
 
 def _verdict(folder: Path, row: Row, sheet: sheets.Sheet) -> Picture:

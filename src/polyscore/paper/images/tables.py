@@ -23,6 +23,11 @@ def _share(row: Row, name: str) -> str:
     return f"{percent(row.share(name))} [{percent(low)}, {percent(high)}] ({percent(row.mass(name))})"
 
 
+def _floor(row: Row) -> str:
+    """That of the Fréchet distance, where there were rooms enough to measure one."""
+    return f"{row.results['frechet floor']:.1f}" if "frechet floor" in row.results else "–"
+
+
 def _thousandths(row: Row, name: str, error: str = "") -> str:
     if name not in row.results:
         return "–"
@@ -38,7 +43,7 @@ def cells(row: Row) -> list[str]:
         row.setting, models, row.target, str(row.particles), *(_share(row, name) for name in row.classes),
         percent(row.share(NONE)), f"{found['tv']:.3f} [{found['tv_low']:.3f}, {found['tv_high']:.3f}]",
         f"{found['tv_floor']:.3f}", f"{found['p']:.2g}" if found["p"] > 6e-4 else "< 0.001",
-        f"{found['frechet']:.1f} ({found['frechet floor']:.1f})", _thousandths(row, "kernel"),
+        f"{found['frechet']:.1f} ({_floor(row)})", _thousandths(row, "kernel"),
         _thousandths(row, "warp", "warp error"), f"{found['ancestors']:.1f}",
     ]  # fmt: skip
 
