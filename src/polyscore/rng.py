@@ -55,6 +55,16 @@ def weights_drawn(seed: int, *purpose: object) -> Iterator[None]:
         yield
 
 
+def some_rows(x: Tensor, enough: int, seed: int = 0) -> Tensor:
+    """Return all rows of x `(n, ...)`, or `enough` of them where there are twice as many.
+
+    Those are taken by chance and left in their order: every n-th would miss what comes in a pattern.
+    """
+    if len(x) < 2 * enough:
+        return x
+    return x[torch.randperm(len(x), generator=generator(seed, "some"))[:enough].sort().values]
+
+
 def block_size(numbers_per_swarm: int) -> int:
     """Return how many swarms share a generator: a power of two from 1 to 256, by the size of one swarm."""
     size = 256

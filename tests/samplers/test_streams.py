@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from polyscore.errors import ArgumentError
-from polyscore.rng import Stream, block_size
+from polyscore.rng import Stream, block_size, some_rows
 
 
 def stream(shape, normal, dtype, steps, stop=70, block=None):
@@ -34,3 +34,11 @@ def test_a_step_that_was_not_announced_is_refused():
     told(69)
     with pytest.raises(ArgumentError, match="step must be below"):
         told(70)
+
+
+def test_some_rows_are_all_or_as_many_as_are_enough_in_their_order():
+    x = torch.arange(40)[:, None]
+    assert some_rows(x, 21) is x
+    some = some_rows(x, 20, seed=3)[:, 0]
+    assert len(some) == 20 and bool((some.diff() > 0).all())
+    assert torch.equal(some, some_rows(x, 20, seed=3)[:, 0]) and not torch.equal(some, some_rows(x, 20, seed=4)[:, 0])

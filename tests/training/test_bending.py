@@ -106,6 +106,16 @@ def test_two_modes_stay_straight_beside_a_column_that_is_bent():
     assert power[0] < 0.1 and power[1] == 1 and bool((units_of([data], asked=True).bend.power < 0.9).all())
 
 
+@pytest.mark.parametrize("n", [3900, 8000])
+def test_rows_in_a_pattern_are_seen_as_rows_in_any_order(n):
+    """Every other row is mirrored: half of them are skewed, all together are not. Of forty other draws none was bent,
+    so at most one in thirteen is."""
+    x = np.random.default_rng(0).gamma(2.0, 1.0, (n, 2))
+    assert isinstance(units_of([x]), Bent)
+    x[1::2] *= -1
+    assert not isinstance(units_of([x]), Bent)
+
+
 def test_only_skewed_columns_are_bent_and_to_the_side_that_they_need():
     """Gaussian; skewed to the right; skewed to the left, with the mirrored power."""
     rng = np.random.default_rng(1)

@@ -248,6 +248,13 @@ def test_far_values_and_heavy_tails_are_told_of():
     assert ["2 of 2 repeat one number" in str(one.message) for one in told] == [True]  # no far values
 
 
+def test_rows_in_a_pattern_are_as_wide_as_in_any_order():
+    """Every other one of 200,000 rows is a hundredth as wide: by all of them a condition is 0.7 wide, no warning."""
+    points = normal(200_000, 1)
+    points[::2] *= 0.01
+    ps.fit({"a": points}, standardise=False, **SMALL)
+
+
 def test_ten_points_beside_ten_thousand():
     """The few are a condition like any other: their score is about them, in the data's units."""
     points = {"many": 100 + 10 * normal(10_000, 1), "ten": 130 + 5 * normal(10, 1, seed=1)}

@@ -18,7 +18,7 @@ from polyscore.mixtures.dense import stacked
 from polyscore.mixtures.em import Fit, Prior, Products, improved, maximise
 from polyscore.mixtures.shapes import SHAPES, Shape, shapes_for
 from polyscore.notices import warn
-from polyscore.rng import generator
+from polyscore.rng import generator, some_rows
 
 _MOST = 24  # components
 _STARTS = 2  # by k-means++
@@ -38,7 +38,7 @@ def fit_mixture(points: Tensor, seed: int = 0, most: int = _MOST, subject: str =
         dense: local Gaussians at most; none by default.
     """
     x = points.double()
-    some = _some(x, seed)
+    some = some_rows(x, _ENOUGH, seed)
     chosen = _chosen(some, seed, min(most, max(1, len(some) // (2 * _FEWEST))))
     chosen = improved(x, replace(chosen, points=len(x)), Prior.of(x, chosen.count), least=_SETTLED)
     if len(x) < 2 * (x.shape[1] + 1):
@@ -55,7 +55,7 @@ def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, den
     Where the form is right they differ by their standard errors; where it is not, by what BIC happened to make of the
     points. Rows that repeat go into one half. None of fewer than 20 points.
     """
-    x = _some(points.double(), seed)
+    x = some_rows(points.double(), _ENOUGH, seed)
     if len(x) < 4 * _FEWEST:
         return []
     distinct, which = torch.unique(x, dim=0, return_inverse=True)
@@ -68,13 +68,6 @@ def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, den
         fit = _chosen(half, seed, min(most, max(1, len(half) // (2 * _FEWEST))), shapes)
         found.append(stacked(half, fit, seed, dense if whole.stacked else 0))
     return found
-
-
-def _some(x: Tensor, seed: int) -> Tensor:
-    """Return all points, or as many as decide where there are twice as many: by chance, for their order may repeat."""
-    if len(x) < 2 * _ENOUGH:
-        return x
-    return x[torch.randperm(len(x), generator=generator(seed, "some"))[:_ENOUGH].sort().values]
 
 
 def _chosen(x: Tensor, seed: int, most: int, shapes: Sequence[Shape] | None = None) -> Fit:

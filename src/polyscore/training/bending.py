@@ -21,6 +21,7 @@ from torch import Tensor
 from polyscore.mixtures import fit_mixture
 from polyscore.models.bend import Bent, log_slope, powered
 from polyscore.models.units import Units
+from polyscore.rng import some_rows
 
 _FEWEST, _ENOUGH = 50, 2000  # points a condition: below, nothing is bent; that decide
 _NUMBERS = 3  # that a bend has: power, place, width
@@ -40,7 +41,7 @@ def bent_units(pools: Sequence[Tensor], straight: Units, asked: bool | str) -> U
     """
     if not asked or min(map(len, pools)) < _FEWEST:
         return straight
-    some = [pool[:: -(-len(pool) // _ENOUGH)] for pool in pools]
+    some = [some_rows(pool, _ENOUGH) for pool in pools]
 
     merits = [_gaussians] if asked is True else [_gaussians, _mixtures]
     columns = [_bent_column([pool[:, [j]] for pool in some], Units(*(part[[j]] for part in straight)), merits)
