@@ -173,6 +173,38 @@ def test_many_dimensions_take_probes_and_their_noise_is_told_of():
         ps.PrecisionFeynmanKac(2, 6, probes=2).sample(q, 4, seed=1)
 
 
+# --- what is told of
+def told(sampler, q, n, most, threads=1):
+    """All that a run was warned of."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return sampler.sample(q, n, seed=1, max_particles=most, dtype=F64).doubts
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
+def test_the_noise_of_probes_is_that_of_the_run_however_it_is_cut():
+    """To the two digits that are told: in pieces, in nine dimensions; in two chunks, with another thread beside."""
+    pieces = compose(gaussian_family(9), **W_ONE), ps.PrecisionFeynmanKac(4, steps=6, probes=4), 24
+    chunks = compose(gaussian_family(3), **W_ONE), ps.PrecisionFeynmanKac(2, steps=4, probes=2), 300
+    for (q, sampler, n), other in ((pieces, (24, 1)), (chunks, (512, 2))):
+        whole = told(sampler, q, n, None)
+        assert any("a deviation of up to " in doubt for doubt in whole)
+        assert told(sampler, q, n, *other) == whole
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.DegeneracyWarning")
+def test_the_share_that_is_projected_is_that_of_the_run_however_it_is_cut():
+    apart = ps.Mixture([[-3.0, 0.0], [3.0, 0.0]], cov=0.5)
+    q = compose(ps.Family({"a": apart, "base": ps.Gaussian(cov=[12.0, 3.0])}), a=2, base=-1)
+    for sampler in (ps.PrecisionWeighted(20), ps.PrecisionFeynmanKac(2, 20)):
+        whole = told(sampler, q, 300, None)
+        assert any("was projected" in doubt for doubt in whole)
+        assert {told(sampler, q, 300, most) for most in (256, 60)} == {whole}
+
+
 # --- like the others
 @pytest.mark.filterwarnings("ignore:traces should be")
 def test_it_is_a_sampler_like_the_others():

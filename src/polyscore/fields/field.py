@@ -25,6 +25,10 @@ class Field(Protocol):
         """
         return self
 
+    def findings(self) -> list[str]:
+        """Return what speaks against a run that has ended, a sentence each: all its chunks have been asked about."""
+        return []
+
     def arithmetic(self, particles: int) -> str:
         """Return how a chunk of so many particles is computed: "closed form", "model", or what networks run in."""
         return "closed form" if self.closed_form else "model"

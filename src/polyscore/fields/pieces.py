@@ -39,6 +39,10 @@ class InPieces(Field):
         mended = self.whole.mend(x.flatten(0, 1)[None, : self.most], i, alarmed)
         return self if mended is self.whole else InPieces(mended, self.most)
 
+    def findings(self) -> list[str]:
+        """Those of the whole."""
+        return self.whole.findings()
+
     def arithmetic(self, particles: int) -> str:
         """That of a piece."""
         return self.whole.arithmetic(min(particles, self.most))

@@ -11,13 +11,14 @@ of variance sigma^2 / m counts m times: then s = m M^-1 sum_a w_a R_a s_a with M
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.fields.each import EachField
 from polyscore.fields.field import row
-from polyscore.notices import warn
 
 # The least I + sigma^2 grad s_a may be, by autograd in float64 and by differences in the run's own numbers; and how far
 # apart these are, in deviations of the noise.
@@ -41,18 +42,18 @@ class PrecisionField(EachField):
     ) -> None:
         super().__init__(q, times, like)
         alpha, sigma = q.schedule.alpha(times), q.schedule.sigma(times)
-        self.exact, self.closed_form = q.mixtures is not None, False  # one thread, or what is warned of is lost
+        self.exact, self.closed_form = q.mixtures is not None, False  # one thread: what is counted is shared
         self.numbers_per_particle *= q.event[0]
         self.alpha, self.sigma = alpha.tolist(), sigma.tolist()
         self.counts, self.exponents = counts, torch.tensor(list(q.exponents.values()), dtype=torch.float64)
         self.least = (floor * (counts + (sigma / (alpha * size)) ** 2)).tolist()
-        self.projected, self.warned = dict[int, float](), False
+        self.projected = Means(len(times))
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         assert isinstance(i, int)
         scores = self.scores(x, i)
         found, projected = self.weighted(scores.double(), self.precisions(x, i), i)
-        self._count(projected, i)
+        self.projected.add(i, projected)
         return found.to(scores), None
 
     def arithmetic(self, particles: int) -> str:
@@ -97,20 +98,34 @@ class PrecisionField(EachField):
         pulls = torch.einsum("a,a...de,a...e->...d", exponents, precisions, scores)
         return self.counts * torch.linalg.solve_ex(total, pulls).result, projected
 
-    def _count(self, projected: Tensor, i: int) -> None:
-        """Note the share that was projected; warn of all of them at the last time, once."""
-        if share := projected.double().mean().item():
-            self.projected[i] = share
-        if self.warned or i + 1 < len(self.times) or not self.projected:
-            return
-        self.warned = True
-        first, last = (self.times[k].item() for k in (min(self.projected), max(self.projected)))
-        worst, mean = max(self.projected.values()), sum(self.projected.values()) / len(self.times)
-        warn(
+    def findings(self) -> list[str]:
+        """Return where M was projected, over all that was asked about."""
+        shares = dict(enumerate(self.projected))
+        if not (where := [i for i, share in shares.items() if share]):
+            return []
+        first, last = (self.times[i].item() for i in (where[0], where[-1]))
+        worst, mean = max(shares.values()), sum(shares.values()) / len(shares)
+        return [
             f"the precision of the clean point must be positive; at t = {first:.3g} to {last:.3g} that of {self.q!r} "
             f"is not, at up to {100 * worst:.3g} % of the particles and {100 * mean:.3g} % of all steps, and was "
             "projected. Smaller negative exponents help; so does FeynmanKac, which needs no such precision."
-        )
+        ]
+
+
+class Means:
+    """Means at every time over all particles that were asked about: chunks and pieces of a run share one field."""
+
+    def __init__(self, times: int) -> None:
+        self.sums, self.counts = [0.0] * times, [0] * times
+
+    def add(self, i: int, values: Tensor) -> None:
+        """Count the values of more particles at time i."""
+        self.sums[i] += values.double().sum().item()
+        self.counts[i] += values.numel()
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield the mean of every time, 0 where nothing was asked."""
+        return (total / max(1, count) for total, count in zip(self.sums, self.counts, strict=True))
 
 
 def at_least(matrices: Tensor, floor: float) -> tuple[Tensor, Tensor]:

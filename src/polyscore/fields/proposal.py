@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.fields.precision import PrecisionField
-from polyscore.notices import warn
+from polyscore.fields.precision import Means, PrecisionField
 from polyscore.rng import generator
 
 # How far apart s is asked for its divergence, in deviations of the noise: by exact Jacobians in float64, and where
@@ -54,7 +53,7 @@ class ProposalField(PrecisionField):
         self.power = power.tolist()
         self.lengths = [*(-times.diff()).tolist(), 0.0]
         self.signs = round_of_signs(q.event[0], seed).to(like.device)
-        self.noise, self.told = 0.0, False
+        self.variances = Means(len(times))  # of the probes' means
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:
         assert isinstance(i, int)
@@ -64,7 +63,7 @@ class ProposalField(PrecisionField):
         move = ((near + self.churn2 * added) / (1 + self.churn2)).to(x)
         if not want_excess:
             return move, None
-        self._count(projected, i)
+        self.projected.add(i, projected)
         squares = torch.einsum("a,a...d->...", self.exponents.to(x.device), scores.square())
         inner = self.divergence(x, precisions, i) + (near * added).sum(-1) / self.counts - squares
         return move, (self.spread[i] + 0.5 * self.power[i] * inner).to(x)
@@ -77,7 +76,7 @@ class ProposalField(PrecisionField):
         terms = torch.stack([self._along(x, v, spread, i) for v in self._directions(x, i)])
         if self.probes is None:
             return terms.sum(0)
-        self._doubt(terms, i)
+        self.variances.add(i, terms.var(0) / len(terms))
         return terms.mean(0)
 
     def _directions(self, x: Tensor, i: int) -> Tensor:
@@ -103,16 +102,21 @@ class ProposalField(PrecisionField):
         x = x if self.exact else x.to(self.times)
         return self.weighted(self.scores(x, i).double(), self.precisions(x, i), i)[0]
 
-    def _doubt(self, terms: Tensor, i: int) -> None:
-        """Add up what the probes' disagreement can do to log-weights, and say so at the last time where it is much."""
-        variance = terms.var(0).mean().item() / len(terms)
-        self.noise += (0.5 * self.power[i] * self.lengths[i]) ** 2 * variance
-        if i + 1 == len(self.times) and self.noise > _NOISE**2 and not self.told:
-            self.told = True
-            warn(
-                f"traces should be nearly exact; estimated by {len(terms)} probes they give log-weights a deviation of "
-                f"up to {self.noise**0.5:.2g} of their own, and so much to log Z. Use more probes or steps."
+    @property
+    def noise(self) -> float:
+        """Deviation of log-weights that the probes' disagreement can make."""
+        steps = zip(self.power, self.lengths, self.variances, strict=True)
+        return sum((0.5 * power * length) ** 2 * variance for power, length, variance in steps) ** 0.5
+
+    def findings(self) -> list[str]:
+        """Return what else speaks against the run: that probes leave much of their own."""
+        found = super().findings()
+        if self.noise > _NOISE:
+            found.append(
+                f"traces should be nearly exact; estimated by {self.probes} probes they give log-weights a deviation "
+                f"of up to {self.noise:.2g} of their own, and so much to log Z. Use more probes or steps."
             )
+        return found
 
 
 def round_of_signs(dim: int, seed: int) -> Tensor:

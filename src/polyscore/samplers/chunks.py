@@ -121,6 +121,8 @@ def _run_shrinking(plan: Plan, n: int, portion: Portion, listener: Listener | No
             if not warned:
                 _warn_of_memory(portion)
             warned = True
+    for finding in plan.field.findings():
+        warn(finding)
     return parts[0] if len(parts) == 1 else join(parts)
 
 
