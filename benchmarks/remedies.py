@@ -2,9 +2,12 @@
 
     python benchmarks/remedies.py [--store results/remedies]     # or results/shapes, results/remedies-h200
 
+docs/cure.md holds all three, and a test compares.
+
 Samplers whose names end with a budget of evaluations, as `auto-500`, stand in a table of that budget. `auto` is
 compared with the sampler that is best on even runs, both judged on odd ones. "likeliest" is the exact composition of
-the maximum-likelihood fit in the true family (`benchmarks/likeliest.py`). [n]: a sampler has fewer runs.
+the maximum-likelihood fit in the true family (`benchmarks/likeliest.py`). [n]: a sampler has fewer runs. Columns in
+which nothing stands are left out.
 """
 
 from __future__ import annotations
@@ -79,16 +82,24 @@ def regret(column: dict[str, dict[int, float]]) -> str:
     return f"{100 * (mine / other - 1):+.0f} % of {best}"
 
 
-def show(table: Table, paper: dict[tuple[str, int], float], allowed: dict[tuple[str, int], str]) -> None:
-    print(f"| setting | N | models | runs | {' | '.join(SAMPLERS)} | regret of auto | paper's best K | likeliest |")
-    print("|" + "---|" * (7 + len(SAMPLERS)))
+def rows(table: Table, paper: dict[tuple[str, int], float], allowed: dict[tuple[str, int], str]) -> list[list[str]]:
+    """The head, and a row for every setting, train size and kind of models."""
+    made = [["setting", "N", "models", "runs", *SAMPLERS, "regret of auto", "paper's best K", "likeliest"]]
     for (setting, size, models), column in sorted(table.items()):
         runs = [len(column[name]) for name in SAMPLERS if name in column]
         cells = [_cell(column[name], max(runs)) if name in column else "" for name in SAMPLERS]
         last = regret(column) if "auto" in column and min(runs) >= 4 else ""
         best, most = paper.get((setting, size)), allowed.get((setting, size), "")
-        print(f"| {setting} | {size} | {models} | {max(runs)} | {' | '.join(cells)} | {last} | "
-              f"{'' if best is None else format(best, '.3f')} | {most} |")  # fmt: skip
+        published_best = "" if best is None else format(best, ".3f")
+        made.append([setting, str(size), models, str(max(runs)), *cells, last, published_best, most])
+    return made
+
+
+def written(head: list[str], *others: list[str]) -> str:
+    """The rows in Markdown, without columns in which nothing stands."""
+    filled = [k for k in range(len(head)) if any(row[k] for row in others)]
+    lines = [f"| {' | '.join(row[k] for k in filled)} |\n" for row in (head, *others)]
+    return "".join([lines[0], "|" + "---|" * len(filled) + "\n", *lines[1:]])
 
 
 def _cell(values: dict[int, float], runs: int) -> str:
@@ -96,15 +107,19 @@ def _cell(values: dict[int, float], runs: int) -> str:
     return mean(list(values.values())) + ("" if len(values) == runs else f" [{len(values)}]")
 
 
+def text(store: Path) -> str:
+    """All tables of a store, as they stand in docs/cure.md between their marks."""
+    allowed, paper = likeliest(store) or likeliest(store.parent / "remedies"), published()
+    tables = sorted(found(store).items(), key=lambda pair: len(pair[0]))
+    heads = [f"{budget} evaluations an output and condition:\n\n" if budget else "" for budget, _ in tables]
+    bodies = [written(*rows(table, paper, allowed)) for _, table in tables]
+    return "\n".join(head + body for head, body in zip(heads, bodies, strict=True))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=Path("results/remedies"))
-    store = parser.parse_args().store
-    allowed = likeliest(store) or likeliest(Path("results/remedies"))
-    for budget, table in sorted(found(store).items(), key=lambda pair: len(pair[0])):
-        if budget:
-            print(f"\n{budget} evaluations an output and condition:\n")
-        show(table, published(), allowed)
+    print(text(parser.parse_args().store), end="")
 
 
 if __name__ == "__main__":
