@@ -43,7 +43,7 @@ def trainer(model, **options):
 
 @models
 def test_a_captured_step_is_an_eager_one(model):
-    """130 steps, over the end of a page; the same kernels in the same order, so the same bytes."""
+    """130 steps, over the end of a page: the same to rounding."""
     captured, eager = trainer(model), trainer(model)
     for _ in range(130):
         captured.advance()

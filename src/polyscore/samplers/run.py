@@ -154,7 +154,7 @@ class Run:
     def strays(self) -> int:
         """How many of 20 samples or more are over 30 times as far from their middle as the median one.
 
-        None where scores are in closed form: such samples belong to the target.
+        0 where scores are in closed form: such samples belong to the target.
         """
         return 0 if self.arithmetic == "closed form" else diagnosis.strays(self.samples)
 
