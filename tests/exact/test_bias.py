@@ -40,10 +40,12 @@ def test_bias_falls_with_particles(q):
     assert errors[1] > 1.4 * errors[2], errors
 
 
-@nonfactorized
-def test_denoising_alone_keeps_its_bias_however_many_steps(q):
+@pytest.mark.parametrize("q, least", [*zip(CASES.values(), (0.22, 1.1), strict=True)], ids=CASES)
+def test_denoising_alone_keeps_its_bias_however_many_steps(q, least):
+    """Relative error of the covariance of 5000 samples. Over 30 seeds and both numbers of steps 0.30 with a deviation
+    of 0.016 (W = 1), and 1.38 with one of 0.05 (W = 2): five deviations to what is asked, a false alarm in 10^6."""
     for steps in (150, 600):
-        assert error(q, ps.Denoise(steps=steps).sample(q, 5000, seed=1).samples) > 0.2
+        assert error(q, ps.Denoise(steps=steps).sample(q, 5000, seed=1).samples) > least
 
 
 def test_factorized_conditionals_have_no_bias():

@@ -36,11 +36,14 @@ def test_a_single_condition_is_reproduced(name, schedule, churn):
 
 
 def test_heun_reproduces_with_few_steps():
+    """Covariance of 40,000 samples, relative to its diagonal: 4.2 standard errors (0.0071) and the 0.005 that forty
+    steps leave, for six numbers 2e-4 if the seed were free. Over 30 seeds the largest was 0.024; in as many steps of
+    first order ("frozen") it is 0.08."""
     part = DISTRIBUTIONS["gaussian-3-full"]
     q = ps.Family({"p": part}, ps.VP())["p"]
-    x = ps.Denoise(steps=80, churn=0, order=2).sample(q, 8000, seed=11).samples.double().numpy()
+    x = ps.Denoise(steps=40, churn=0, order=2).sample(q, 40_000, seed=11).samples.double().numpy()
     scale = np.sqrt(np.diag(part.cov.numpy()))
-    assert np.abs((np.cov(x.T) - part.cov.numpy()) / np.outer(scale, scale)).max() < 0.08
+    assert np.abs((np.cov(x.T) - part.cov.numpy()) / np.outer(scale, scale)).max() < 0.035
 
 
 def test_mixture_weights_survive_denoising():

@@ -23,9 +23,13 @@ def test_a_machine_that_does_not_say_refuses_nothing(monkeypatch):
     limits.require_memory(10**30, "a table", "Ask for less.")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="other systems have other files")
 def test_this_machine_says_how_much_there_is():
-    available = limits.available_memory()
-    assert available is None or 1_000_000 < available < 10**15
+    """No more than there is, and where no container holds less, what the system calls free: kB are not bytes."""
+    whole, free = (os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
+    assert limits.physical_memory() == whole
+    assert 0 < limits.available_memory() <= whole
+    assert limits._meminfo() > 0.5 * free  # free pages, but for those that the kernel keeps
 
 
 @pytest.mark.parametrize(

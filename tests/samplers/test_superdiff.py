@@ -147,15 +147,18 @@ def test_and_makes_tracked_densities_equal_by_shares_that_sum_to_one():
     assert unequal(gains(states[30], x, now, plan.coefficients(31)) + states[30].logs) > 0.05
 
 
-@pytest.mark.parametrize("q, most", [(TWO, 0.06), (THREE, 0.12)], ids=["two", "three"])
+@pytest.mark.parametrize("q, most", [(TWO, 0.045), (THREE, 0.087)], ids=["two", "three"])
 def test_and_equalises_the_densities_themselves(q, most):
-    """Root mean square difference of log P_a at the end, closed form, 1000 particles: 0.039 and 0.078 in 400 steps,
-    twice that in 100, half an order. Adding scores leaves 1.4 and more."""
+    """Root mean square difference of log P_a at the end, closed form, 1000 particles: in 400 steps 0.039 and 0.078, and
+    0.487 of what it is in 100, half an order. Adding scores leaves 1.4 and 1.9.
+
+    Over 24 seeds these vary by 2.3, 1.7, 2.7 and 3 %: every bound is five deviations away or more, a false alarm in
+    10^5 with all of them."""
     coarse, fine = (unequal(last(ps.SuperDiffAnd(n), q)[1]) for n in (100, 400))
-    assert fine < most and fine < 0.65 * coarse
+    assert fine < most and fine < 0.57 * coarse
     w = 1 / len(q.exponents)
     x = ps.Denoise(200).sample(compose(NEAR, **dict.fromkeys(q.exponents, w)), 1000).samples
-    assert unequal(torch.stack([NEAR[name].log_density(x) for name in q.exponents], -1)) > 1
+    assert unequal(torch.stack([NEAR[name].log_density(x) for name in q.exponents], -1)) > 1.2
 
 
 def test_the_published_rule_of_and_stays_off():

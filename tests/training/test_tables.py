@@ -256,13 +256,16 @@ def test_rows_in_a_pattern_are_as_wide_as_in_any_order():
 
 
 def test_ten_points_beside_ten_thousand():
-    """The few are a condition like any other: their score is about them, in the data's units."""
+    """The few are a condition like any other: their score is about them, in the data's units.
+
+    Mean and deviation of 1000 draws within five of their standard errors (0.032 and 0.022): a false alarm in 10^5 with
+    all four. Over 24 seeds of data, training and draws the largest were 0.075 and 0.04."""
     points = {"many": 100 + 10 * normal(10_000, 1), "ten": 130 + 5 * normal(10, 1, seed=1)}
     p = ps.fit(points, steps=1200, width=48, depth=2, batch=128, learning_rate=2e-3, ema=0.99, device="cpu")
     for name, pool in points.items():
         samples = ps.Denoise(steps=150).sample(p[name], 1000, seed=0).samples.numpy()
-        assert abs(samples.mean() - pool.mean()) < 0.35 * pool.std(), name
-        assert 0.6 < samples.std() / pool.std() < 1.4, name
+        assert abs(samples.mean() - pool.mean()) < 0.16 * pool.std(), name
+        assert abs(samples.std() / pool.std() - 1) < 0.112, name
 
 
 # ---- Progress, checkpoints by time, Ctrl-C -------------------------------------------------------------------------
