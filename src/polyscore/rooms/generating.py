@@ -16,24 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyscore.errors import is_count, require, shorten
-from polyscore.files.atomic import check_directory, held, write_bytes
+from polyscore.files.atomic import write_bytes
 from polyscore.notices import warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed, derive
 from polyscore.rooms import flux, pictures
-from polyscore.rooms.dataset import Dataset, write_about
-from polyscore.rooms.growing import (
-    MOST,
-    check_count,
-    file_of,
-    finish,
-    joined,
-    line_of,
-    names_of,
-    rejoined,
-    require_space,
-    sweep,
-)  # fmt: skip
+from polyscore.rooms.dataset import Dataset
+from polyscore.rooms.growing import MOST, begun, check_count, file_of, grown, line_of, names_of
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.prompts import PROMPTS, check_prompt
 from polyscore.rooms.selector import Selector
@@ -116,18 +105,11 @@ def generate(
     names, drawing, seed = names_of(classes, PROMPTS), drawing or Drawing(), as_seed(seed)
     check_count(names, count)
     most = _checked(names, count, most, selector, batch)
-    out = check_directory(out)
-    about = joined(out, {"source": "generated", "seed": seed, **drawing.to_dict()}, names)
-    require_space(out, len(names) * count, drawing.resolution)
+    out, about = begun(out, {"source": "generated", "seed": seed, **drawing.to_dict()}, names, count)
     make = _maker(drawing, seed, device, offload)
     passes = None if selector is None else partial(selector.passes, device=device, batch=batch)
-    with held(out / "dataset.json"):
-        about = rejoined(out, about, names)
-        write_about(out, about)
-        sweep(out, names)
-        with reporting(progress, "pictures") as report:
-            accepted = _generate(out, names, count, most, batch, make, passes, report)
-        finish(out, about)
+    with grown(out, about, names), reporting(progress, "pictures") as report:
+        accepted = _generate(out, names, count, most, batch, make, passes, report)
     return Generated(Dataset(out), None if selector is None else accepted)
 
 

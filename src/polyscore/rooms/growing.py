@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from polyscore.errors import ArgumentError, is_count, require, shorten
+from polyscore.files.atomic import check_directory, held
 from polyscore.limits import show_bytes
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
@@ -40,6 +42,25 @@ def require_space(out: Path, rooms: int, resolution: int) -> None:
     free, needed = shutil.disk_usage(place).free, int(rooms * resolution**2 * _SMALLEST)
     require(needed <= free, f"{rooms} rooms of {resolution} x {resolution}", "fit on the disk",
             f"at least {show_bytes(needed)} needed, {show_bytes(free)} free", "Ask for fewer.")  # fmt: skip
+
+
+def begun(out: Path | str, told: dict[str, Any], names: Collection[str], count: int) -> tuple[Path, dict[str, Any]]:
+    """Return the folder and what it shall say, where `count` pictures of each class may join what is there, and fit."""
+    out = check_directory(out)
+    about = joined(out, told, names)
+    require_space(out, len(names) * count, about["resolution"])
+    return out, about
+
+
+@contextmanager
+def grown(out: Path, about: dict[str, Any], names: Collection[str]) -> Iterator[None]:
+    """Hold the folder while pictures are added: half-written ones are taken away before, records gathered after."""
+    with held(out / "dataset.json"):
+        about = rejoined(out, about, names)
+        write_about(out, about)
+        sweep(out, names)
+        yield
+        finish(out, about)
 
 
 def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

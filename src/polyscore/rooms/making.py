@@ -11,24 +11,14 @@ from typing import Any
 
 from polyscore.errors import is_count, require
 from polyscore.experiments.engines.local import Local
-from polyscore.files.atomic import check_directory, held, write_bytes
+from polyscore.files.atomic import write_bytes
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
-from polyscore.rooms.dataset import Dataset, write_about
+from polyscore.rooms.dataset import Dataset
 from polyscore.rooms.drawing import Look, draw
-from polyscore.rooms.growing import (
-    check_count,
-    file_of,
-    finish,
-    is_there,
-    joined,
-    names_of,
-    rejoined,
-    require_space,
-    sweep,
-)  # fmt: skip
+from polyscore.rooms.growing import begun, check_count, file_of, grown, is_there, names_of
 from polyscore.rooms.tracing import require_installed
 
 
@@ -54,18 +44,11 @@ def render(
     """
     names, look, seed = names_of(classes, CLASSES), look or Look(), as_seed(seed)
     _check(names, count, workers)
-    out = check_directory(out)
-    about = joined(out, {"source": "rendered", "seed": seed, **asdict(look)}, names)
-    require_space(out, len(names) * count, look.resolution)
+    out, about = begun(out, {"source": "rendered", "seed": seed, **asdict(look)}, names, count)
     require_installed()
-    with held(out / "dataset.json"):
-        about = rejoined(out, about, names)
-        write_about(out, about)
-        sweep(out, names)
+    with grown(out, about, names), reporting(progress, "rooms") as report:
         left = _missing(out, names, count, look.resolution)
-        with reporting(progress, "rooms") as report:
-            _render(out, left, partial(_task, seed, look), workers or cores(), report, len(names) * count)
-        finish(out, about)
+        _render(out, left, partial(_task, seed, look), workers or cores(), report, len(names) * count)
     return Dataset(out)
 
 
