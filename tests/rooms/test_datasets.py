@@ -12,7 +12,8 @@ from PIL import Image
 
 from polyscore.errors import OutputError, PolyscoreError
 from polyscore.rooms import Dataset, contact_sheet, pack, pictures, unpack
-from polyscore.rooms.dataset import write_about, write_lines
+from polyscore.rooms.dataset import write_lines
+from rooms.by_hand import write_rooms
 
 SIDE = 16
 
@@ -32,14 +33,7 @@ def line(name: str, index: int) -> dict:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
-    out = tmp_path / "rooms"
-    for name in ("empty", "couch"):
-        (out / name).mkdir(parents=True)
-        for index in range(5):
-            (out / name / f"{index:06}.png").write_bytes(pictures.png(picture(index), line(name, index)))
-        write_lines(out / name, [line(name, index) for index in reversed(range(5))])
-    write_about(out, {"source": "by hand", "resolution": SIDE, "classes": {"empty": 5, "couch": 5}})
-    return Dataset(out)
+    return write_rooms(tmp_path / "rooms", {"empty": 5, "couch": 5}, picture, line)
 
 
 def test_a_dataset_is_read_as_arrays(dataset: Dataset) -> None:

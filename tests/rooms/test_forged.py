@@ -15,13 +15,10 @@ import pytest
 from polyscore.errors import PolyscoreError
 from polyscore.rooms import Dataset, pack, pictures, unpack
 from polyscore.rooms.dataset import write_about, write_lines
+from rooms.by_hand import line, write_rooms
 
 SIDE = 16
 CLASSES = ("empty", "couch")
-
-
-def line(name: str, index: int) -> dict:
-    return {"file": f"{index:06}.png", "class": name, "index": index, "shows": name, "objects": {}, "flaw": None}
 
 
 def picture(index: int) -> np.ndarray:
@@ -30,14 +27,7 @@ def picture(index: int) -> np.ndarray:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
-    out = tmp_path / "rooms"
-    for name in CLASSES:
-        (out / name).mkdir(parents=True)
-        for index in range(3):
-            (out / name / f"{index:06}.png").write_bytes(pictures.png(picture(index), line(name, index)))
-        write_lines(out / name, [line(name, index) for index in range(3)])
-    write_about(out, {"source": "by hand", "resolution": SIDE, "classes": dict.fromkeys(CLASSES, 3)})
-    return Dataset(out)
+    return write_rooms(tmp_path / "rooms", dict.fromkeys(CLASSES, 3), picture)
 
 
 class Shard:

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from polyscore.rooms import pictures
-from polyscore.rooms.dataset import write_about, write_lines
+from rooms.by_hand import write_rooms
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MISSING = [name for name in ("nicegui", "playwright") if importlib.util.find_spec(name) is None]
@@ -39,19 +38,11 @@ BAD = "couch+table/000001.png"
 COUNTS = {"couch": 5, "empty": 3, "couch+table": 3}
 
 
-def line(name: str, index: int) -> dict:
-    return {"file": f"{index:06}.png", "class": name, "index": index, "shows": name, "objects": {}, "flaw": None}
-
-
 def make(out: Path) -> Path:
-    for name, count in COUNTS.items():
-        (out / name).mkdir(parents=True)
-        for k in range(count):
-            image = np.random.default_rng(k).integers(0, 255, (SIDE, SIDE, 3)).astype(np.uint8)
-            (out / name / f"{k:06}.png").write_bytes(pictures.png(image, line(name, k)))
-        write_lines(out / name, [line(name, k) for k in range(count)])
-    write_about(out, {"source": "by hand", "resolution": SIDE, "classes": COUNTS})
-    return out
+    def image(index: int) -> np.ndarray:
+        return np.random.default_rng(index).integers(0, 255, (SIDE, SIDE, 3)).astype(np.uint8)
+
+    return write_rooms(out, COUNTS, image).path
 
 
 class Server:

@@ -15,31 +15,21 @@ from typer.testing import CliRunner
 
 from polyscore.cli import app
 from polyscore.errors import OutputError, PolyscoreError, PolyscoreWarning
-from polyscore.rooms import Dataset, label_server, labels, pictures
+from polyscore.rooms import Dataset, label_server, labels
 from polyscore.rooms.classes import CLASSES
-from polyscore.rooms.dataset import write_about, write_lines
+from polyscore.rooms.dataset import write_about
 from polyscore.rooms.label_pictures import read_picture
 from polyscore.rooms.labelling import Labelling
 from polyscore.rooms.labels import Labels, Picture
 from polyscore.rooms.rules import rule
+from rooms.by_hand import write_rooms
 
 SIDE = 16
 COUNTS = {"couch": 5, "empty": 3, "couch+table": 4}
 
 
-def line(name: str, index: int) -> dict:
-    return {"file": f"{index:06}.png", "class": name, "index": index, "shows": name, "objects": {}, "flaw": None}
-
-
 def make(out: Path, counts: dict[str, int] = COUNTS) -> Dataset:
-    for name, count in counts.items():
-        (out / name).mkdir(parents=True, exist_ok=True)
-        for k in range(count):
-            image = np.full((SIDE, SIDE, 3), 20 + 7 * k, np.uint8)
-            (out / name / f"{k:06}.png").write_bytes(pictures.png(image, line(name, k)))
-        write_lines(out / name, [line(name, k) for k in range(count)])
-    write_about(out, {"source": "by hand", "resolution": SIDE, "classes": counts})
-    return Dataset(out)
+    return write_rooms(out, counts, lambda index: np.full((SIDE, SIDE, 3), 20 + 7 * index, np.uint8))
 
 
 @pytest.fixture

@@ -17,12 +17,13 @@ from polyscore.cli import app
 from polyscore.errors import OutputError, PolyscoreError, PolyscoreWarning
 from polyscore.features import EMBEDDINGS
 from polyscore.files.tensors import read_tensors, write_tensors
-from polyscore.rooms import Dataset, pictures
-from polyscore.rooms.dataset import write_about, write_lines
+from polyscore.rooms import Dataset
+from polyscore.rooms.dataset import write_lines
 from polyscore.rooms.labels import Labels, Picture
 from polyscore.rooms.learning import HeldOut, auc, held_out, learn, worth
 from polyscore.rooms.selecting import answers, select
 from polyscore.rooms.selector import FILE, Selector
+from rooms.by_hand import write_rooms
 
 SIDE = 8
 
@@ -108,10 +109,6 @@ def is_good(index: int) -> bool:
     return index % 3 != 0
 
 
-def line(name: str, index: int) -> dict:
-    return {"file": f"{index:06}.png", "class": name, "index": index, "shows": name, "objects": {}, "flaw": None}
-
-
 def mark(folder: Path, name: str, index: int, accepted: bool | None) -> None:
     told = {"class": name, "file": f"{index:06}.png", "accepted": accepted, "at": "2026-11-16T20:00:00+00:00"}
     with (folder / "labels.jsonl").open("a") as file:
@@ -133,13 +130,8 @@ def _mean_colour(device: object, weights: str | None) -> object:
 def data(tmp_path: Path) -> Path:
     """Two classes of 90 pictures, a third of them bad; the first 45 labelled."""
     out = tmp_path / "rooms"
-    for name in ("empty", "couch"):
-        (out / name).mkdir(parents=True)
-        for index in range(90):
-            content = pictures.png(picture(is_good(index), index), line(name, index))
-            (out / name / f"{index:06}.png").write_bytes(content)
-        write_lines(out / name, [line(name, index) for index in range(90)])
-    write_about(out, {"source": "generated", "seed": 3, "resolution": SIDE, "classes": {"empty": 90, "couch": 90}})
+    counts = {"empty": 90, "couch": 90}
+    write_rooms(out, counts, lambda index: picture(is_good(index), index), source="generated", seed=3)
     for name in ("empty", "couch"):
         for index in range(45):
             mark(out, name, index, is_good(index))
