@@ -20,7 +20,7 @@ from polyscore.images.mixtures import Mixtures
 from polyscore.images.recipe import Recipe
 from polyscore.images.unet import TIMES
 from polyscore.rng import derive
-from polyscore.rooms import Dataset
+from polyscore.rooms import Dataset, pictures
 
 REPEATS = 4  # times at which a held-out picture is looked at
 
@@ -90,13 +90,10 @@ def _check_sizes(there: int, wanted: int) -> None:
 
 def shrunk(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Return images (n, H, H, 3) with `size` pixels a side, each the mean of a square (a box filter), rounded."""
-    n, side = images.shape[:2]
+    side = images.shape[1]
     require(side % size == 0, "a resolution", "divide that of the rooms", f"{size} of {side}",
             "Render rooms of that size.")  # fmt: skip
-    if side == size:
-        return images
-    squares = images.reshape(n, size, side // size, size, side // size, 3)
-    return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
+    return images if side == size else pictures.shrunk(images, size)
 
 
 def _held(name: str, there: int, wanted: int) -> int:

@@ -17,13 +17,23 @@ def nearest_centres(x: Tensor, centres: Tensor, prior: Prior) -> Fit:
 
 
 def spread_centres(x: Tensor, count: int, source: torch.Generator) -> Tensor:
-    """Return centres by k-means++: each drawn by its squared distance from those before."""
+    """Return centres by k-means++, in units of the data's deviations; any points once all are centres."""
     units = x.std(0, correction=0).clamp_min(1e-12).reciprocal()
-    scaled = x * units
-    chosen = [int(torch.randint(len(x), (1,), generator=source))]
-    far = (scaled - scaled[chosen[0]]).square().sum(-1)
-    for _ in range(count - 1):
-        weights = far if bool(far.sum() > 0) else torch.ones_like(far)
-        chosen.append(int(torch.multinomial(weights, 1, generator=source)))
-        far = torch.minimum(far, (scaled - scaled[chosen[-1]]).square().sum(-1))
-    return x[chosen]
+    first = int(torch.randint(len(x), (1,), generator=source))
+    chosen, far = spread(x * units, first, count, source)
+    more = [int(torch.multinomial(torch.ones_like(far), 1, generator=source)) for _ in range(count - len(chosen))]
+    return x[chosen + more]
+
+
+def spread(
+    x: Tensor, first: int, count: int, source: torch.Generator, weights: Tensor | float = 1.0
+) -> tuple[list[int], Tensor]:
+    """Return points drawn by their weight and squared distance from those before, and that of all points.
+
+    They are fewer where no weight is left away from them.
+    """
+    chosen, far = [first], (x - x[first]).square().sum(-1)
+    while len(chosen) < count and bool((mass := weights * far).sum() > 0):
+        chosen.append(int(torch.multinomial(mass, 1, generator=source)))
+        far = torch.minimum(far, (x - x[chosen[-1]]).square().sum(-1))
+    return chosen, far

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyscore.errors import ArgumentError
-from polyscore.rooms import flaws, scene
+from polyscore.rooms import flaws, pictures, scene
 from polyscore.rooms.classes import CLASSES, generator, named
 from polyscore.rooms.flaws import Flaw
 from polyscore.rooms.parts import ROOM
 from polyscore.rooms.scene import Scene
-from polyscore.rooms.tracing import Image, Layers, as_mitsuba, denoise, develop, layers, shrunk, trace
+from polyscore.rooms.tracing import Image, Layers, as_mitsuba, denoise, develop, layers, trace
 from polyscore.rooms.visibility import LEAST, Seen, seen
 from polyscore.schema import Checked, count, number, setting
 
@@ -121,6 +121,6 @@ def shows(objects: dict[str, Seen], made: Scene, flaw: Flaw | None) -> bool:
 
 
 def _picture(made: Scene, loaded: Any, seen_as: Layers, look: Look, seed: int) -> Image:
-    albedo, normal = (shrunk(layer, look.resolution) for layer in (seen_as.albedo, seen_as.normal))
+    albedo, normal = (pictures.means(layer, look.resolution) for layer in (seen_as.albedo, seen_as.normal))
     light = trace(loaded, made.camera, look.resolution, look.samples, seed)
     return develop(denoise(light, albedo, normal), albedo, made.room.brightness)

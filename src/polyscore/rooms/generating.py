@@ -26,7 +26,6 @@ from polyscore.rooms.growing import MOST, begun, check_count, file_of, grown, li
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.prompts import PROMPTS, check_prompt
 from polyscore.rooms.selector import Selector
-from polyscore.rooms.tracing import shrunk
 from polyscore.schema import Checked, count, optional, setting, text
 
 SMALLEST_DRAWN = 256  # below, a model of large pictures draws fragments
@@ -138,13 +137,9 @@ def _maker(drawing: Drawing, seed: int, device: Any, offload: bool) -> Make:
                     drawing.side, "Choose another resolution, or drawn.")  # fmt: skip
         seeds = [derive(seed, "rooms", "generated", name, index) for index in indices]
         made = loaded[0].paint(PROMPTS[name], seeds, drawing.side, drawing.steps)
-        return np.stack([_shrunk(image, drawing.resolution) for image in made])
+        return np.stack([pictures.shrunk(image, drawing.resolution) for image in made])
 
     return make
-
-
-def _shrunk(image: Images, resolution: int) -> Images:
-    return np.asarray(np.rint(shrunk(image.astype(np.float32), resolution)), dtype=np.uint8)
 
 
 def _generate(

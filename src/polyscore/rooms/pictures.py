@@ -25,6 +25,18 @@ _DAMAGED = (OSError, ValueError, SyntaxError, EOFError, struct.error, RecursionE
             Image.DecompressionBombError)  # fmt: skip
 
 
+def means(images: NDArray[Any], size: int) -> NDArray[np.float32]:
+    """Return images (..., H, H, C) with `size` pixels a side, each the mean of a square: a box filter."""
+    *others, side, _, colours = images.shape
+    squares = images.reshape(*others, size, side // size, size, side // size, colours)
+    return np.asarray(squares.mean((-4, -2), dtype=np.float32))
+
+
+def shrunk(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return the means of squares, rounded."""
+    return np.rint(means(images, size)).astype(np.uint8)
+
+
 def png(image: NDArray[np.uint8], record: dict[str, Any]) -> bytes:
     """Return a picture (H, W, 3) with its record as a file."""
     info, buffer = PngInfo(), io.BytesIO()

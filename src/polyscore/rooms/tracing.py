@@ -182,9 +182,3 @@ def develop(colour: Floats, albedo: Floats, brightness: float) -> Image:
     film = np.minimum(exposed, _KNEE) + (1 - _KNEE) * (1 - np.exp(-above / (1 - _KNEE)))
     screen = np.where(film <= 0.0031308, 12.92 * film, 1.055 * film ** (1 / 2.4) - 0.055)
     return np.asarray(np.clip(np.rint(255 * screen), 0, 255), dtype=np.uint8)
-
-
-def shrunk(image: Floats, resolution: int) -> Floats:
-    """Return the means of blocks of pixels, (resolution, resolution, C)."""
-    times = len(image) // resolution
-    return image.reshape(resolution, times, resolution, times, -1).mean((1, 3))

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from polyscore.mixtures.centres import spread
+
 _RIDGE = 1e-4  # of the features' variance
 _BEYOND = 3.0  # deviations past sqrt(d) at which the affine part is held
 _WIDTH = 1.5  # of a bump, in mean distances to the nearest one
@@ -105,22 +107,11 @@ def frame_of(x: Tensor, weights: Tensor, bumps: int, source: torch.Generator) ->
     deviation = (weights @ (x - centre).square()).sqrt().clamp_min(1e-12)
     if not bumps:
         return Frame(centre, 1 / deviation, x[:0], x.new_ones(1))
-    chosen, far = _spread(x, weights, bumps, source)
+    first = int(torch.multinomial(weights, 1, generator=source))
+    chosen, far = spread(x, first, bumps, source, weights)
+    chosen += chosen[-1:] * (bumps - len(chosen))
     width = _WIDTH * (weights @ far).sqrt().clamp_min(1e-6 * deviation.mean())
     return Frame(centre, 1 / deviation, x[chosen], width.reshape(1))
-
-
-def _spread(x: Tensor, weights: Tensor, count: int, source: torch.Generator) -> tuple[list[int], Tensor]:
-    """Points drawn by their weight and squared distance from those before (k-means++), and all points' distance."""
-    chosen = [int(torch.multinomial(weights, 1, generator=source))]
-    far = (x - x[chosen[0]]).square().sum(-1)
-    for _ in range(count - 1):
-        mass = weights * far
-        if not bool(mass.sum() > 0):
-            break
-        chosen.append(int(torch.multinomial(mass, 1, generator=source)))
-        far = torch.minimum(far, (x - x[chosen[-1]]).square().sum(-1))
-    return chosen + chosen[-1:] * (count - len(chosen)), far
 
 
 def solved(frame: Frame, x: Tensor, score: Tensor, rate: Tensor, weights: Tensor, kind: str) -> Control:
