@@ -18,14 +18,14 @@ from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Sampler
 from polyscore.samplers.spread import growth
-from polyscore.samplers.stand_in import distance, outputs, stand_in
+from polyscore.samplers.stand_in import EACH, distance, outputs, some_particles, stand_in
 
 _SWARMS = 256
 _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
 _TORN = 0.3
 _FIRST = 16  # particles
 _LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
-_AWAY = 3.0  # times the distance of two draws, beyond which networks are at odds with themselves
+_AWAY, _FAR = 3.0, 0.15  # times the distance of two draws, and deviations: networks are at odds with themselves
 _UNKNOWN = (
     " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
     "kind='structured' or ensemble=5 to know it."
@@ -55,8 +55,9 @@ class Pilots:
         """Return the run of a sampler."""
         if sampler not in self.runs:
             asked = replace(sampler, steps=self.steps)
+            swarms = _SWARMS * EACH if isinstance(sampler, Denoise) else _SWARMS
             try:
-                self.runs[sampler] = asked.sample(self.q, _SWARMS, self.seed, progress=False, history=False)
+                self.runs[sampler] = asked.sample(self.q, swarms, self.seed, progress=False, history=False)
             except ScoreError:
                 self.runs[sampler] = None
         return self.runs[sampler]
@@ -119,9 +120,11 @@ def by_stand_in(pilots: Pilots, most: int, signal: float) -> Choice:
     if drawn is None:
         return choice._replace(reason=choice.reason + _UNKNOWN)
     expected, others = drawn
-    for sampler in (Denoise(), _clipped(most)):
+    settled = isinstance(choice.sampler, FeynmanKac) and choice.sampler.clip is None and len(pilots.runs) == 1
+    for sampler in (Denoise(),) if settled else (Denoise(), _clipped(most)):  # a clip takes from what all agree on
         pilots.run(sampler)
-    away = {sampler: distance(q, run.samples, expected) for sampler, run in pilots.runs.items() if run is not None}
+    away = {sampler: distance(q, some_particles(run, seed), expected)
+            for sampler, run in pilots.runs.items() if run is not None}  # fmt: skip
     best, own = min(away, key=away.__getitem__), distance(q, others, expected)
     doubts = choice.doubts if best == choice.sampler else ()
     doubts += left_as_they_are(signal) if isinstance(best, Denoise) else ()
@@ -134,13 +137,13 @@ def _judged(best: Sampler, away: dict[Sampler, float], own: float) -> str:
     return (
         f"Chosen: {_short(best)}. Nothing is known of the error of these scores, so samplers were judged by what "
         f"mixtures fitted to each condition's own draws compose to: outputs are away from that by {said}, two draws of "
-        f"it by {own:.2f} (sliced W2, in deviations of the data)."
+        f"it by {own:.2f} (sliced W2 of asinh, in deviations of the data)."
     )
 
 
 def _at_odds(nearest: float, own: float) -> tuple[str, ...]:
     """What speaks against networks none of whose samplers comes near to what their own draws compose to."""
-    if nearest <= _AWAY * own:
+    if nearest <= max(_AWAY * own, _FAR):
         return ()
     return (
         "a composition of networks should look like what their own draws of each condition compose to; the nearest "

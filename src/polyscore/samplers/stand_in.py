@@ -23,12 +23,15 @@ from polyscore.models.fitted import Fitted
 from polyscore.nn.mixture import Mixed, MixtureOptions
 from polyscore.nn.network import Architecture
 from polyscore.nn.stack import StackNetwork
+from polyscore.rng import generator
 from polyscore.samplers.feynman_kac import FeynmanKac
+from polyscore.samplers.run import Run
 from polyscore.samplers.spread import draws_alone
 
 MOST_COORDINATES = 32  # of a point, up to which its sources are drawn
 _DRAWS, _STEPS = 2000, 50  # of a source
-_EXPECTED = 1000  # draws of the mixtures' composition that others are compared with
+_EXPECTED = 1000  # swarms of the mixtures' composition that others are compared with
+EACH = 8  # particles of a swarm that are looked at: one output says little of how much mass is where
 _PROJECTIONS = 200
 
 
@@ -46,17 +49,32 @@ def stand_in(q: Composition, seed: int) -> Composition | None:
 
 
 def outputs(stand: Composition, seed: int, others: int) -> tuple[Tensor, Tensor] | None:
-    """Return draws of what a stand-in composes to, and some others; None where that is nothing."""
+    """Return draws of what a stand-in composes to, and of some other swarms; None where that is nothing."""
     try:
         run = FeynmanKac(64, threshold=0.5).sample(stand, _EXPECTED + others, seed, progress=False, history=False)
     except PolyscoreError:
         return None
-    return run.samples[:_EXPECTED], run.samples[_EXPECTED:]
+    drawn = some_particles(run, seed)
+    return drawn[: EACH * _EXPECTED], drawn[EACH * _EXPECTED :]
+
+
+def some_particles(run: Run, seed: int) -> Tensor:
+    """Return a few particles of every swarm, by their weights, `(EACH N, *event)`; all samples where there is one."""
+    count = run.log_weights.shape[1]
+    if count == 1:
+        return run.samples
+    shares = torch.softmax(run.log_weights.double().cpu(), 1)
+    which = torch.multinomial(shares, EACH, replacement=True, generator=generator(seed, "particles"))
+    rows = torch.arange(len(shares))[:, None]
+    return run.particles[rows.to(run.particles.device), which.to(run.particles.device)].flatten(0, 1)
 
 
 def distance(q: Composition, samples: Tensor, expected: Tensor) -> float:
-    """Return sliced W2 between samples and what is expected, in deviations of the data."""
-    x, y = (q.family.standardise(part) for part in (samples, expected.to(samples)))
+    """Return sliced W2 between samples and what is expected, in deviations of the data.
+
+    Of asinh, so that a few samples that ran away do not decide.
+    """
+    x, y = (q.family.standardise(part).asinh() for part in (samples, expected.to(samples)))
     return sliced_wasserstein(x, y, _PROJECTIONS)
 
 
