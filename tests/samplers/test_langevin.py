@@ -319,7 +319,7 @@ def test_a_run_says_how_many_proposals_were_accepted(energy):
     assert run.acceptance.shape == (12,) and 0.3 < expected < 0.9
     # Twelve steps leave the widths of levels a little wrong: 0.01 of slack.
     assert (run.acceptance - expected).abs().max().item() < 4.5 * 0.0065 + 0.01
-    assert f"Of the proposals {100 * run.acceptance.mean():.2g} % were accepted" in run.summary()
+    assert f"Of the proposals {100 * run.acceptance.mean():.3g} % were accepted" in run.summary()
 
 
 def test_acceptance_is_the_share_of_particles_that_moved():

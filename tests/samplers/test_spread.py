@@ -14,7 +14,7 @@ from torch import Tensor
 import polyscore as ps
 from cases import F64
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.spread import _draws, growth, outweighed, steepness
+from polyscore.samplers.spread import draws_alone, growth, outweighed, steepness
 
 EXPONENTS = [
     {"a": 1, "b": 1, "base": -1},
@@ -185,7 +185,7 @@ def test_draws_that_ran_away_tell_nothing_of_a_source(monkeypatch):
     run = SimpleNamespace(samples=samples)
     monkeypatch.setattr("polyscore.samplers.spread.Denoise", lambda steps: SimpleNamespace(sample=lambda *_, **__: run))
     q = ps.Family({"a": ps.Gaussian(cov=1.0)})["a"]
-    assert torch.equal(_draws(q, "a", 0), samples[samples[:, 0] < 1e4].double())
+    assert torch.equal(draws_alone(q, "a", 0), samples[samples[:, 0] < 1e4].double())
 
 
 def test_auto_doubts_what_pilots_tear_and_says_so_with_the_run():
@@ -202,10 +202,10 @@ def test_auto_doubts_what_pilots_tear_and_says_so_with_the_run():
 
 
 def test_auto_has_no_doubts_of_a_healthy_composition_nor_of_one_particle(monkeypatch):
-    """Swarms agree, so that sources are not even drawn; the same where nothing is weighed, and of closed forms."""
+    """Swarms agree, so that growth is not even asked for; the same where nothing is weighed, and of closed forms."""
     members = {"a": ps.Gaussian(cov=[10, 1]), "b": ps.Gaussian(cov=[1, 10]), "base": ps.Gaussian(cov=10.0, dim=2)}
     healthy = ps.base_composition(dressed(members))
-    monkeypatch.setattr("polyscore.samplers.spread.Denoise", None)
+    monkeypatch.setattr("polyscore.samplers.pilots.growth", None)
     assert ps.auto(healthy).doubts == ps.auto(healthy, most=1).doubts == () == ps.FeynmanKac(4).doubts
     assert ps.auto(ps.base_composition(ps.Family(members))).doubts == ()
     plain = ps.auto(healthy, most=1)

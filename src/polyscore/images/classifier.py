@@ -183,7 +183,9 @@ def _lessons(path: Path | str, kept: dict[str, Any]) -> Lessons:
     try:
         return Lessons(**kept)
     except ArgumentError as error:
-        raise FileError(f"{path} must hold lessons that are still given; {error} Train it again.") from error
+        raise FileError(
+            f"{path} must hold lessons that are still given; it holds others. {error} Train it again."
+        ) from error
 
 
 def train_classifier(
