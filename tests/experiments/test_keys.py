@@ -90,5 +90,5 @@ def test_the_runner_leaves_no_default_of_samplers_and_recipes_open():
     assert dataclasses.asdict(published) | {"move": None} == {
         "particles": 4, "steps": 500, "clip": 15.0, "churn": 1.0, "resampling": "systematic", "threshold": 1.0,
         "window": None, "move": None, "ancestry": False, "grid": "equal", "integrator": "euler", "quadrature": "right",
-        "start": "noise", "kernels": (), "order": 1,
+        "start": "noise", "kernels": (), "order": 1, "pooled": False,
     }  # fmt: skip

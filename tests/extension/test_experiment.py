@@ -333,12 +333,12 @@ def test_a_family_without_a_known_answer_needs_a_reference(folder: Path) -> None
 
 @pytest.mark.slow
 def test_workers_import_what_the_command_line_imports(folder: Path) -> None:
-    (folder / "registering.py").write_text(
+    (folder / "widening.py").write_text(
         "from polyscore.metrics import METRICS\n"
         "METRICS.register('widest')(lambda samples, reference=None, options=None: samples.std().item())\n"
     )
     (folder / "my-spec.yaml").write_text(SPEC.replace("metrics: [mmd2]", "metrics: [widest]"))
-    done = polyscore("--import", "registering", "run", "my-spec.yaml", "middle", "--device", "cpu", "--workers", 2)
+    done = polyscore("--import", "widening", "run", "my-spec.yaml", "middle", "--device", "cpu", "--workers", 2)
     assert done.exit_code == 0, done.output
     assert len(results("runs/my-spec")) == 8
 

@@ -29,6 +29,7 @@ _HELP = {
     "clip": "Bound on the log-weight rate; none by default, 15 with --published.",
     "resampling": "systematic (the default), stratified, multinomial or residual.",
     "threshold": "Resample when ESS is at most this share of K; 1 (the default) is after every step.",
+    "pooled": "Draw outputs from all swarms together, each by its evidence; not with scores that may be wrong.",
     "published": "The paper's sampler to the letter.",
     "naive": "Add scores, no correction.",
     "sampler": "A sampler by kind, such as denoise, or a mapping such as '{kind: denoise, steps: 50}'.",
@@ -51,6 +52,7 @@ def command(
     clip: Annotated[float | None, typer.Option(help=_HELP["clip"])] = None,
     resampling: Annotated[str | None, typer.Option(help=_HELP["resampling"])] = None,
     threshold: Annotated[float | None, typer.Option(help=_HELP["threshold"])] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help=_HELP["pooled"])] = False,
     published: Annotated[bool, typer.Option("--published", help=_HELP["published"])] = False,
     naive: Annotated[bool, typer.Option("--naive", help=_HELP["naive"])] = False,
     sampler: Annotated[str | None, typer.Option(help=_HELP["sampler"])] = None,
@@ -71,7 +73,7 @@ def command(
 
     `polyscore sample RUN "drugA * drugB / control" -o out.csv` — RUN as written by `polyscore fit`
     """
-    options = Flags(particles, steps, churn, clip, resampling, threshold, published, naive, sampler)
+    options = Flags(particles, steps, churn, clip, resampling, threshold, published, naive, sampler, pooled)
     with show.clean() as warned, show.progress("loading", quiet=as_json) as tell:
         show.require_device(device)
         source = source_of(family)

@@ -22,6 +22,7 @@ class Flags:
     published: bool
     naive: bool
     sampler: str | None = None
+    pooled: bool = False
 
 
 def make_sampler(options: Flags) -> Sampler:
@@ -30,7 +31,8 @@ def make_sampler(options: Flags) -> Sampler:
     from polyscore.samplers import Auto, Denoise, FeynmanKac
 
     flags = {"-K": options.particles, "--churn": options.churn, "--clip": options.clip,
-             "--resampling": options.resampling, "--threshold": options.threshold}  # fmt: skip
+             "--resampling": options.resampling, "--threshold": options.threshold,
+             "--pooled": options.pooled or None}  # fmt: skip
     given: dict[str, Any] = {flag: value for flag, value in flags.items() if value is not None}
     if options.published and options.naive:
         raise ArgumentError("--published and --naive must not be given together; got both. Choose one.")
@@ -48,6 +50,7 @@ def make_sampler(options: Flags) -> Sampler:
         particles=given.get("-K", 16), steps=_or(options.steps, FeynmanKac.steps), clip=options.clip,
         churn=given.get("--churn", 1.0),
         resampling=given.get("--resampling", "systematic"), threshold=given.get("--threshold", 1.0),
+        pooled=options.pooled,
     )  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def sampler_of(particles: int, protocol: Protocol) -> FeynmanKac:
         particles=particles, steps=protocol.steps, clip=protocol.clip, churn=protocol.churn,
         resampling=protocol.resampling, threshold=protocol.threshold, window=None, move=Balanced(), ancestry=False,
         grid=protocol.grid, integrator=protocol.integrator, quadrature=protocol.quadrature, start=protocol.start,
-        kernels=(),
+        kernels=(), pooled=False,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ Five questions, in this order.
 3. Does the form fit? Errors of a fit take its form for granted. Where it is wrong, fits to either half of the data
    differ by more (`halves`), and by about as much as the fit is off by; the same factor of four is asked of them.
 4. How many particles? As many as it takes for pilot swarms to agree on the evidence: by half the deviation of Z^ / Z
-   their outputs are off in total variation.
+   their outputs are off in total variation. In closed form outputs are pooled (`pooling`), and half of that will do.
 5. Of networks that know nothing of their error: whose outputs are nearest to what mixtures compose to that were fitted
    to each source's own draws (`stand_in`)? Adding scores, a clip and the particles of question 4 are compared.
 """

@@ -43,6 +43,7 @@ SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
     },
     hint="Register one of your own: polyscore.samplers.SAMPLERS.register(name).",
 )
+_LATER = {"pooled": False}
 _PARTS = (MOVES, GRIDS, INTEGRATORS, QUADRATURES, STARTS, SCHEMES, KERNELS)
 
 
@@ -69,6 +70,8 @@ def parts_of(sampler: Sampler) -> list[Any]:
 def describe(sampler: Sampler) -> dict[str, Any]:
     """Return a sampler as JSON holds it, every field written out: no default decides what it was.
 
+    But for fields that came after results were stored, which are left out at what they were before.
+
     `build_sampler` is the inverse. Parts of one's own must be registered, as must the sampler's class.
     """
     kinds = [name for name, entry in SAMPLERS.items() if entry is type(sampler)]
@@ -77,5 +80,6 @@ def describe(sampler: Sampler) -> dict[str, Any]:
             f"a sampler must be registered to be written down; got {type(sampler).__name__}. "
             "Use SAMPLERS.register(name)."
         )
-    options = [field.name for field in dataclasses.fields(sampler) if field.init]
-    return {"kind": kinds[0], **{name: written(getattr(sampler, name), _PARTS) for name in options}}
+    options = {field.name: getattr(sampler, field.name) for field in dataclasses.fields(sampler) if field.init}
+    kept = {name: value for name, value in options.items() if name not in _LATER or value != _LATER[name]}
+    return {"kind": kinds[0], **{name: written(value, _PARTS) for name, value in kept.items()}}

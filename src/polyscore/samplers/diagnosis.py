@@ -24,6 +24,7 @@ _ALONE = 0.05  # share of the way from 1 to K below which single particles hold 
 _DECIDES = 0.5  # share of all loss of log ESS in one step, and nats of it, beyond which that step decides
 _AGREE = 0.8  # effective share of swarms from which even a few tell the error of log Z
 _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in total variation is then up to 0.76
+_POOLED, _MANY = 0.1, 100  # effective share and number of swarms below which pooled outputs are those of few
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
 _OUTSIDE = 10  # deviations of the training data that are out of any question
@@ -90,13 +91,13 @@ def _of_acceptance(run: Run) -> str:
 
 def _of_shift(run: Run, particles: int) -> str:
     """Compare plain and evidence-weighted moments: a swarm's output is off by the covariance with its evidence."""
-    moved, error = shift(run)
+    moved, error = (0.0, 0.0) if run.pooled else shift(run)
     if len(run.samples) < 5 * _FEWEST or not moved > max(_MOVED, 5 * error):
         return ""
     return (
         "K should be large enough for swarms to count alike; weighted by their evidence, the samples' mean or width "
         f"would be {moved:.2g} deviations elsewhere: a bias of about that size is left by K = {particles}. Use "
-        f"{4 * particles} particles, or weight samples by exp(run.log_evidence)."
+        f"{4 * particles} particles, or pooled=True, which draws outputs from all swarms by their evidence."
     )
 
 
@@ -151,11 +152,13 @@ def _of_steps(run: Run) -> str:
 
 
 def _of_swarms(run: Run, particles: int) -> str:
-    share = run.evidence_share
-    if len(run.samples) < _FEWEST or not share < _DISAGREE:
+    share, swarms = run.evidence_share, len(run.samples)
+    if swarms < _FEWEST or not share < _DISAGREE:
+        return ""
+    if run.pooled and share >= _POOLED and run.effective_swarms >= _MANY:
         return ""
     return (
-        f"swarms should agree on the evidence; by theirs only {100 * share:.3g} % of {len(run.samples)} count, so that "
+        f"swarms should agree on the evidence; by theirs only {100 * share:.3g} % of {swarms} count, so that "
         f"K = {particles} does not settle the correction{_and_no_error(run)}. Use more particles until this stops, or "
         "Denoise."
     )
@@ -203,6 +206,8 @@ def summary(run: Run) -> str:
     lines = [f"{what}, scores by {run.arithmetic}." if run.arithmetic else f"{what}."]
     if particles > 1:
         lines.append(_swarm_line(run, particles))
+    if run.pooled:
+        lines.append(f"Samples are drawn from all swarms, by their evidence: {run.effective_swarms:.3g} count.")
     if not math.isnan(run.total_log_evidence):
         doubt = _doubt(run, swarms)
         told = run.arithmetic == "closed form" or "±" not in doubt

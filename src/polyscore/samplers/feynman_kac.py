@@ -32,6 +32,9 @@ class FeynmanKac(Sampler):
         quadrature: of g over a step: "noise" (products of noise linear in sigma^2), "trapezoid", or "right", its end;
             "discrete" weighs by the steps themselves, where densities are known: better samples from 10 or 20 steps,
             worse evidence.
+        pooled: draw the outputs from all swarms together, each by its evidence, instead of one from each: what few
+            particles leave of a bias is gone. Not with scores that are wrong: the swarm that strays furthest may hold
+            all evidence.
         move, grid, integrator, start, kernels: as in `Sampler`.
     """
 
@@ -42,6 +45,7 @@ class FeynmanKac(Sampler):
     window: tuple[float, float] | None = None
     ancestry: bool = False
     quadrature: str | Callable[..., Any] = "noise"
+    pooled: bool = False
 
     @classmethod
     def published(cls, particles: int = 16, steps: int = 500, clip: float | None = 15.0) -> FeynmanKac:

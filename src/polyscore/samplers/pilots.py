@@ -1,8 +1,10 @@
 """The sampler that pilot runs speak for: how many particles, and whether to trust networks with any.
 
-Swarms that agree on the evidence say that there are enough of them; by half the deviation of Z^ / Z their outputs are
-off in total variation. They do not say that the scores are right: swarms of a network that is wrong in an orderly way
-agree about it. So where nothing is known of that, outputs are compared with what the sources' own draws compose to.
+Swarms that agree on the evidence say that there are enough particles; by half the deviation of Z^ / Z their outputs are
+off in total variation. Where scores are exact, outputs are drawn from all swarms by their evidence and are off by none
+of that: it is then enough that half of the swarms count. That swarms agree does not say that scores are right: those of
+a network that is wrong in an orderly way agree about it. So where nothing is known of that, outputs are compared with
+what the sources' own draws compose to.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from polyscore.samplers.stand_in import EACH, distance, outputs, some_particles,
 _SWARMS = 256
 _AGREED = 0.9  # effective share of swarms by their evidence: the bias in total variation is then at most 0.17
 _TORN = 0.3
+_SHARED, _SOME = 0.5, 0.1  # effective share at which pooled swarms are enough, and from which they are pooled at all
 _FIRST = 16  # particles
 _LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _AWAY, _FAR = 3.0, 0.15  # times the distance of two draws, and deviations: networks are at odds with themselves
@@ -71,19 +74,22 @@ class Pilots:
 def by_agreement(pilots: Pilots, most: int) -> Choice:
     """Return the fewest particles for which swarms agree; where none do, the clip or the most that there may be."""
     particles, shares = min(_FIRST, most), dict[int, float]()
+    exact = pilots.q.is_closed_form  # then swarms are pooled, and need not agree so well
     while True:
         shares[particles] = pilots.agreement(FeynmanKac(particles, threshold=0.5))
-        if shares[particles] >= _AGREED or particles >= most:
+        if shares[particles] >= (_SHARED if exact else _AGREED) or particles >= most:
             break
         particles = min(4 * particles, most)
     said = ", ".join(f"{100 * share:.0f} % at K = {k}" for k, share in shares.items()) + " of pilot swarms count"
-    asked = shares[particles] < _AGREED and not pilots.q.is_closed_form  # swarms agree on no evidence that is not there
+    asked = shares[particles] < _AGREED and not exact  # swarms agree on no evidence that is not there
     doubts = tuple(filter(None, [growth(pilots.q, pilots.seed)])) if asked else ()
-    if shares[particles] < _TORN and not pilots.q.is_closed_form:
+    if shares[particles] < _TORN and not exact:
         return _torn(most, said, doubts)
+    pooled = exact and shares[particles] >= _SOME
+    also = ", outputs drawn from all swarms by their evidence" if pooled else ""
     return Choice(
-        FeynmanKac(particles, threshold=0.5),
-        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts. By their evidence {said}.",
+        FeynmanKac(particles, threshold=0.5, pooled=pooled),
+        f"Chosen: FeynmanKac({particles}), resampled when half of a swarm counts{also}. By their evidence {said}.",
         doubts,
     )
 

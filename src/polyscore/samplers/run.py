@@ -23,7 +23,8 @@ class Run:
     """The result of sampling N swarms of K particles.
 
     Attributes:
-        samples: one particle per swarm, drawn by its final weight, `(N, *event)`.
+        samples: one particle per swarm, drawn by its final weight, `(N, *event)`; as many from all swarms together, in
+            random order, where they are `pooled`.
         particles: all of them, `(N, K, *event)`.
         log_weights: unnormalised, since the last resampling, `(N, K)`.
         log_evidence: each swarm's estimate of log Z, `(N,)`; exp of it is unbiased up to the time step. NaN for
@@ -40,6 +41,7 @@ class Run:
         ancestry: the slot before each step from which a particle descends, `(steps, N, K)`, if it was asked for.
         acceptance: share of the kernels' proposals that were accepted at each noise level, `(steps,)`; None where no
             kernel makes any.
+        pooled: whether samples were drawn from all swarms, each by its evidence.
         ess_history: `ess`, or None where it would have been too large to keep unasked.
         sampler, composition: what ran, as text.
         possible_log_evidence: the least and the largest log Z that any such composition can have.
@@ -72,6 +74,7 @@ class Run:
     width: float = math.nan
     sized: bool = False
     acceptance: Tensor | None = None
+    pooled: bool = False
 
     @property
     def ess(self) -> Tensor:

@@ -33,6 +33,7 @@ from polyscore.samplers.kernels import KERNELS, Kernel
 from polyscore.samplers.moves import MOVES, Balanced, Move
 from polyscore.samplers.parts import by_name, by_value, several
 from polyscore.samplers.plan import Plan
+from polyscore.samplers.pooling import pooled
 from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.starts import STARTS
@@ -89,7 +90,7 @@ class Sampler(Checked):
 
     Every part is a registered name or an object of one's own. What only some samplers have stands here with the value
     that it has in all others: `particles` K, `clip`, `order`, `resampling` (None: no weights), `threshold`, `window`,
-    `ancestry`, `quadrature`. A subclass opens one by `particles: int = 8`.
+    `ancestry`, `quadrature`, `pooled`. A subclass opens one by `particles: int = 8`.
     """
 
     particles: int = fixed(1, count())
@@ -107,6 +108,7 @@ class Sampler(Checked):
     quadrature: str | Callable[..., Any] = fixed("noise", _QUADRATURE)
     start: str | Callable[..., Any] = setting("matched", _START)
     kernels: tuple[Kernel, ...] = setting((), several(by_value(KERNELS, Kernel)))
+    pooled: bool = fixed(False, flag())
 
     def __repr__(self) -> str:
         """Its settings, those at their defaults left out but for the first two."""
@@ -226,6 +228,7 @@ class Sampler(Checked):
             for doubt in self.doubts:
                 warn(doubt)
             result = run(self, proper(q), asked, told)
+        result = pooled(result, asked.seed) if self.pooled else result
         names = q.family.variables if q.family.has_names else ()
         result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
         result.warn_if_degenerate()
