@@ -5,10 +5,13 @@ import pytest
 import torch
 
 import polyscore as ps
+from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.mixtures import fit_mixture
+from polyscore.models.network import Network
 from polyscore.nn import structured
 from polyscore.nn.mixture import MixtureOptions
 from polyscore.nn.network import Architecture
+from polyscore.nn.stack import StackNetwork
 from polyscore.nn.structured import Structured, shrunk
 
 
@@ -97,3 +100,23 @@ def test_gates_are_asked_of_points_enough_and_never_opened_again(monkeypatch, wr
     assert [bool(gate.any()) for gate in stack.gates[0]] == [False, False, not wrong]
     stack.review(points, torch.zeros_like(sizes))
     assert stack.is_a_mixture and stack.is_finished
+
+
+def test_open_networks_have_their_halves_and_are_redrawn_as_one():
+    """Gates are open, so that conditions stay those of a network: mixtures inside are replaced, perceptrons kept."""
+    stack, draw = network(2), torch.Generator().manual_seed(4)
+    halved = [fit_mixture(scale * torch.randn(200, 2, generator=draw), most=1) for scale in (0.5, 2.0)]
+    for c in range(2):
+        for h, fit in enumerate(halved):
+            stack._hold("half_", (0, c, h), fit)
+    group, x = Network(StackNetwork(stack), ps.VP()), torch.tensor([[1.0, -2.0], [0.3, 0.4]])
+    p = ps.Family({"a": group.condition(0), "b": group.condition(1)})
+    found = halves(p["a"] * p["b"])
+    for half, fit in zip(found, halved, strict=True):
+        twin = network(2)
+        twin.put(0, 1, fit)
+        expected = Network(StackNetwork(twin), ps.VP()).condition(1).score(x, 0.3)
+        torch.testing.assert_close(half.family.members["b"].score(x, 0.3), expected)
+    others = [other.family.members for other in alternatives(p["a"] * p["b"], 2)]
+    assert all(other["a"].group is other["b"].group is not group for other in others)
+    assert not torch.equal(others[0]["a"].score(x, 0.3), others[1]["a"].score(x, 0.3))
