@@ -82,3 +82,20 @@ def test_bumps_of_points_that_coincide_are_finite():
     x, weights = torch.zeros(10, 2, dtype=torch.float64), torch.full((10,), 0.1, dtype=torch.float64)
     frame = frame_of(x, weights, 3, torch.Generator().manual_seed(0))
     assert isinstance(frame, Frame) and all(bool(part.isfinite().all()) for part in frame)
+    assert frame.bumps.shape == (3, 2)  # every time has as many, as a table needs
+
+
+def test_a_frame_lies_where_the_weight_is():
+    x = torch.tensor([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [90.0, 90.0]], dtype=torch.float64)
+    weights = torch.tensor([0.2, 0.3, 0.5, 0.0], dtype=torch.float64)
+    frame = frame_of(x, weights, 3, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(frame.centre, torch.tensor([3.2, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(frame.scale, torch.tensor([1 / 1.6, 1.0], dtype=torch.float64))
+    assert sorted(frame.bumps.tolist()) == x[:3].tolist()
+
+
+def test_rates_that_are_no_numbers_are_not_steered_by():
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights, rate = torch.full((50,), 0.02, dtype=torch.float64), torch.full((50,), torch.inf, dtype=torch.float64)
+    frame = frame_of(x, weights, 2, torch.Generator().manual_seed(0))
+    assert bool((solved(frame, x, -x, rate, weights, "affine").drift(x) == 0).all())

@@ -69,6 +69,42 @@ def test_what_a_model_is_told_is_kept_once_whatever_the_points():
     assert len(told["encoder_hidden_states"]) == 2
 
 
+@torch.no_grad()
+def test_what_is_kept_of_conditions_has_an_end_and_the_models_precision():
+    p = ps.from_diffusers(stable_diffusion())
+    q, group, x = p["a couch"] / p[""], p.groups[0], points(1, 4, 8, 8)
+    single = q.score(x, 0.25)
+    group.model.double()
+    close(q.score(x, 0.25), single)
+    assert [part.dtype for _, told in group._kept.values() for part in told.values()] == [torch.float32, torch.float64]
+    for k in range(70):
+        p[f"{k} tables"].score(x, 0.25)
+    assert len(group._kept) <= 64
+
+
+@torch.no_grad()
+def test_a_learned_variance_behind_the_answer_is_cut_off():
+    model, x = unet(5, out=6), points(2, 3, 8, 8)
+    noise = model(x, 249, class_labels=torch.full((2,), 3)).sample
+    p = ps.from_diffusers(model, scheduler=ddpm(), conditions={"couch": 3})
+    close(p["couch"].score(x, 0.25), -noise[:, :3] / (1 - ddpm().alphas_cumprod[249]) ** 0.5)
+    assert not torch.allclose(noise[:, :3], noise[:, 3:], atol=1e-3)
+
+
+@quiet
+def test_no_step_dwells_below_the_first_timestep():
+    model, asked = unet(2), []
+    model.register_forward_pre_hook(lambda _, args: asked.append(args[1].min().item()))
+    ps.Denoise(30).sample(ps.from_diffusers(model, scheduler=ddpm())["1"], 2, seed=0)
+    assert len(asked) > 30 and sum(timestep == 0 for timestep in asked) <= 2
+
+
+def test_a_prompt_is_told_height_before_width():
+    """Of SDXL: sizes of the image as it was and as it shall be, and where it was cut."""
+    p = ps.from_diffusers(stable_diffusion_xl(), size=(8, 4))
+    assert p.members["a couch"].index["time_ids"].tolist() == [[16, 8, 0, 0, 16, 8]]
+
+
 @quiet
 def test_prompts_are_looked_up_on_demand_and_composed_in_one_call():
     pipeline = stable_diffusion()

@@ -2,6 +2,7 @@
 
 import json
 
+import diffusers
 import numpy as np
 import pytest
 import torch
@@ -94,6 +95,25 @@ def test_a_flows_own_times_are_the_schedulers_sigmas(shift):
     scheduler.set_timesteps(sigmas=np.linspace(1, 1 / 9, 9))
     times = Timesteps()(noising_of(scheduler).schedule, 9).times
     torch.testing.assert_close(times.float(), scheduler.sigmas)
+
+
+@pytest.mark.parametrize("area", [256, 1000, 4096])
+def test_a_linear_shift_is_the_schedulers_own(area):
+    """Which moves its times by mu itself, not by its exponential: mu / (mu + 1 / t - 1)."""
+    scheduler = flow(use_dynamic_shifting=True, time_shift_type="linear", base_shift=0.5, max_shift=1.15)
+    mu = 0.5 + (1.15 - 0.5) * (area - 256) / (4096 - 256)
+    scheduler.set_timesteps(sigmas=np.linspace(1, 1 / 9, 9), mu=mu)
+    times = Timesteps()(noising_of(scheduler, area=area).schedule, 9).times
+    torch.testing.assert_close(times.float(), scheduler.sigmas)
+
+
+def test_an_offset_of_the_timesteps_is_the_schedulers_own():
+    """As Stable Diffusion's: one later than those of other schedulers of that spacing."""
+    scheduler = diffusers.DDIMScheduler(steps_offset=1, timestep_spacing="leading", clip_sample=False)
+    scheduler.set_timesteps(50)
+    schedule = noising_of(scheduler).schedule
+    visited = schedule.timestep(schedule.asked(Timesteps()(schedule, 50).times[:-1]))
+    assert visited.tolist() == scheduler.timesteps.tolist() and visited[-1] == 1
 
 
 @every

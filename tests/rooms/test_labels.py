@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -162,6 +163,55 @@ def test_damaged_lines_are_told_and_passed_over(dataset: Dataset) -> None:
     path.write_bytes(b'\xff\xfe\n[1]\n{"class": 3, "file": "a", "accepted": true}\n' + path.read_bytes())
     with pytest.warns(PolyscoreWarning, match="holds 3 that are none"):
         assert Labels(dataset.path).items() == [(first, True)]
+
+
+def test_a_label_is_a_truth_value_and_blank_lines_are_no_damage(dataset: Dataset) -> None:
+    first = answer(Labelling(dataset), True)
+    path = dataset.path / labels.NAME
+    path.write_bytes(b"\n  \n" + path.read_bytes())
+    assert Labels(dataset.path).items() == [(first, True)]
+    path.write_bytes(path.read_bytes() + b'{"class": "couch", "file": "000003.png", "accepted": "yes"}\n')
+    with pytest.warns(PolyscoreWarning, match="holds 1 that are none"):
+        assert Labels(dataset.path).items() == [(first, True)]
+
+
+def test_a_picture_that_is_labelled_again_comes_last(dataset: Dataset) -> None:
+    mine, (one, two) = Labels(dataset.path), (Picture("couch", f"00000{k}.png") for k in range(2))
+    for picture, accepted in ((one, True), (two, True), (one, False)):
+        mine.add(picture, accepted)
+    assert mine.items() == Labels(dataset.path).items() == [(two, True), (one, False)]
+
+
+@pytest.mark.parametrize("how", ["shorter, in place", "longer, another file"])
+def test_a_file_that_somebody_replaced_is_read_anew(dataset: Dataset, how: str) -> None:
+    mine, path = Labels(dataset.path), dataset.path / labels.NAME
+    for k in range(3):
+        mine.add(Picture("couch", f"00000{k}.png"), True)
+    line = path.read_bytes().splitlines(keepends=True)[0].replace(b"true", b"false")
+    if how == "shorter, in place":
+        path.write_bytes(line)
+    else:
+        (dataset.path / "other").write_bytes(line * 9)
+        (dataset.path / "other").replace(path)
+    mine.refresh()
+    assert mine.items() == [(Picture("couch", "000000.png"), False)]
+
+
+def test_a_label_is_written_under_a_lock_and_its_folder_is_on_the_disk(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Labels(dataset.path).add(Picture("couch", "000000.png"), True)
+    synced, append, sync = [], labels._append, os.fsync
+
+    def appended(handle: int, line: bytes) -> None:
+        with open(dataset.path / labels.NAME, "rb") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        append(handle, line)
+
+    monkeypatch.setattr(labels, "_append", appended)
+    monkeypatch.setattr(labels.os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle)))
+    Labels(dataset.path).add(Picture("couch", "000001.png"), True)
+    assert synced == [(dataset.path / labels.NAME).stat().st_ino, dataset.path.stat().st_ino]
 
 
 @pytest.mark.parametrize("where", ["write", "short", "fsync"])

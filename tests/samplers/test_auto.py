@@ -162,6 +162,25 @@ def test_pilots_that_come_to_nothing_agree_on_nothing(monkeypatch):
     assert asked[:2] == [16, 64] and chosen.clip == 15 and "0 % at K = 16, 0 % at K = 64" in chosen.reason
 
 
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")
+def test_networks_that_fail_where_they_are_composed_are_told_of_by_the_run():
+    """N(2, 1)^2 / N(-4, 1) is N(8, 1), where the networks say nothing; what any source draws is six deviations away."""
+    schedule = ps.VP()
+
+    def model(mean):
+        def score(x, t):
+            inside = ps.Gaussian([mean, 0.0], [1.0, 1.0]).score(x, schedule.alpha(t[0]), schedule.sigma(t[0]))
+            return torch.where(x[:, :1] > 8.3, torch.nan, inside)
+
+        return ps.Learned(score, (2,), schedule, prediction="score")
+
+    q = ps.base_composition(ps.Family({"a": model(2.0), "b": model(2.0), "base": model(-4.0)}))
+    chosen = ps.auto(q, most=16, steps=30)
+    assert "0 % at K = 16" in chosen.reason and "Nothing is known of the error" in chosen.reason
+    with pytest.raises(ScoreError, match="finite"):
+        chosen.sample(q, 200, seed=0)
+
+
 def test_networks_that_learned_apart_are_redrawn_apart():
     """Two networks of one shape: deviations of 8 redraws would correlate at 1 if they shared random numbers; of 32
     numbers each, independent, |r| > 0.7 by chance less than once in 10^5."""

@@ -168,7 +168,7 @@ def test_schedules_of_every_kind_are_told(schedule):
 
 def test_the_direction_is_that_of_the_data_and_pictures_are_left_alone():
     """Improper along the first column, which is 1000 times as wide in the data's units as the second."""
-    units = (torch.tensor([5.0, 0.0]), torch.tensor([1000.0, 1.0]))
+    units = (torch.tensor([5.0, 700.0]), torch.tensor([1000.0, 1.0]))
     inner = {"a": [1.0, 1.0], "b": [1.0, 1.0], "base": [0.3, 0.3]}
     p = dressed({name: ps.Gaussian(cov=cov) for name, cov in inner.items()})
     told = growth(ps.base_composition(ps.Family(p.members, units=units)), 0)

@@ -7,6 +7,8 @@ the data gave by itself (`halves`) does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Generator
@@ -65,22 +67,22 @@ def _is_exact(member: object) -> bool:
 def _other(members: dict[str, Any], k: int, seed: int) -> dict[str, Any] | None:
     """The k-th alternative of every member, or None where one has none."""
     networks: dict[int, Network] = {}
-    found: dict[str, Any] = {}
-    for name, member in members.items():
-        if isinstance(member, Ensemble):
-            member = member.models[k]  # with mixtures inside, which all saw the same points, it is redrawn as well
-            found[name] = member
-        if isinstance(member, Fitted):
-            found[name] = member.redrawn(generator(seed, "alternative", name, k))
-        elif isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
-            if id(member.group) not in networks:  # named by its first condition: what others learned errs by itself
-                networks[id(member.group)] = _redrawn(member.group, stack, generator(seed, "alternative", name, k))
-            found[name] = networks[id(member.group)].condition(member.index)
-        elif _is_exact(member):
-            found[name] = member
-        elif name not in found:
-            return None
-    return found
+    found = {name: _one(member, k, partial(generator, seed, "alternative", name, k), networks)
+             for name, member in members.items()}  # fmt: skip
+    return None if any(member is None for member in found.values()) else found
+
+
+def _one(member: Any, k: int, source: Callable[[], Generator], networks: dict[int, Network]) -> Any | None:
+    """The k-th alternative of a member; conditions of one group are those of one network, which is redrawn once."""
+    chosen = member.models[k] if isinstance(member, Ensemble) else member
+    # Mixtures inside of an ensemble all saw the same points, so they are redrawn as well.
+    if isinstance(chosen, Fitted):
+        return chosen.redrawn(source())
+    if isinstance(chosen, NetworkCondition) and (stack := _mixed(chosen.group.network)) is not None:
+        if id(chosen.group) not in networks:  # named by its first condition: what others learned errs by itself
+            networks[id(chosen.group)] = _redrawn(chosen.group, stack, source())
+        return networks[id(chosen.group)].condition(chosen.index)
+    return chosen if isinstance(member, Ensemble) or _is_exact(chosen) else None
 
 
 def _mixed(network: ScoreNetwork) -> Mixed | None:

@@ -121,7 +121,8 @@ class Yardstick:
 
     def _order(self, name: str, count: int, seed: int) -> list[int]:
         draw = np.random.default_rng(derive(seed, "rooms", name))
-        rounds = [draw.permutation(len(self.real.images[name])) for _ in range(_times(count, self, name))]
+        rooms = len(self.real.images[name])
+        rounds = [draw.permutation(rooms) for _ in range(-(-count // rooms))]
         return np.concatenate(rounds)[:count].tolist()
 
     def _embed(self, missing: list[Room]) -> None:
@@ -134,10 +135,6 @@ class Yardstick:
 def _mean(weighted: Mapping[str, tuple[int, float]]) -> float:
     """The mean of values by their weights."""
     return sum(n * value for n, value in weighted.values()) / sum(n for n, _ in weighted.values())
-
-
-def _times(count: int, yardstick: Yardstick, name: str) -> int:
-    return max(1, -(-count // len(yardstick.real.images[name])))
 
 
 def _drawn(masses: Mapping[str, float], count: int, seed: int) -> list[str]:

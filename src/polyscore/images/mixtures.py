@@ -57,26 +57,26 @@ class Mixtures:
                 "Divide them by their sum.")  # fmt: skip
         return vector
 
-    def masses(self, weights: Mapping[str, float]) -> dict[str, float]:
+    def masses(self, exponents: Mapping[str, float]) -> dict[str, float]:
         """Return the class masses of the composition with these exponents, which sum to 1.
 
         Args:
-            weights: from a condition to its exponent; those that are not named have exponent 0.
+            exponents: by condition; those that are not named have exponent 0.
         """
-        logs = {name: self._log_mass(place, weights) for place, name in enumerate(self.classes)}
+        logs = {name: self._log_mass(place, exponents) for place, name in enumerate(self.classes)}
         largest = max(logs.values())
         require(largest > -math.inf, "a composition", "leave mass to some class",
-                f"none for {shorten(dict(weights), 80)}", "No class is in all of its conditions.")  # fmt: skip
+                f"none for {shorten(dict(exponents), 80)}", "No class is in all of its conditions.")  # fmt: skip
         unnormalised = {name: math.exp(log - largest) for name, log in logs.items()}
         total = math.fsum(unnormalised.values())
         return {name: mass / total for name, mass in unnormalised.items()}
 
-    def _log_mass(self, place: int, weights: Mapping[str, float]) -> float:
+    def _log_mass(self, place: int, exponents: Mapping[str, float]) -> float:
         """Sum of w_a log m_a(c) for the class at `place`; -inf where a numerator has none of it."""
-        factors = [(self._known(name)[place], self._exponent(name, w)) for name, w in weights.items() if w != 0]
+        factors = [(self._known(name)[place], self._exponent(name, w)) for name, w in exponents.items() if w != 0]
         if any(mass == 0 and w > 0 for mass, w in factors):
             return -math.inf  # 0/0 too: what a numerator never shows, no composition does
-        divisors = [name for name, w in weights.items() if w < 0 and self._known(name)[place] == 0]
+        divisors = [name for name, w in exponents.items() if w < 0 and self._known(name)[place] == 0]
         require(not divisors, f"a divisor's mass of class {self.classes[place]!r}", "be positive where the numerator's "
                 "is", f"0 in {listed(divisors)}", "Give it a small mass: nothing can be divided by 0.")  # fmt: skip
         return math.fsum(w * math.log(mass) for mass, w in factors)

@@ -1,8 +1,8 @@
-"""Recipes by name; what one of them learns in a minute or two of a large GPU is said beside it.
+"""Recipes by name: the shape of each network, and how long it is trained.
 
 Weights and multiply-adds a picture (forward; a training step takes three times as many) for three conditions:
 
-    256    68.8 M    455 G     the U-Net of diffusers' size, batch 16, 50 epochs
+    256    68.8 M    456 G     the U-Net of diffusers' size, batch 16, 50 epochs
     128    22.7 M     17 G     batch 64
     64     11.4 M    4.2 G     batch 128
     32      7.4 M    1.4 G     batch 256

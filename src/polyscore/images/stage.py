@@ -147,7 +147,7 @@ class Stage:
         self._tell(name, self.computed, 0)
 
     def _about(self, classifier: Classifier, seconds: float, sampled: float, trained: float) -> dict[str, Any]:
-        device = torch.cuda.get_device_name() if str(self.device).startswith("cuda") else "cpu"
+        device = torch.cuda.get_device_name() if self._on_gpu else "cpu"
         return {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": device,
                 "seconds": round(seconds, 3), "sampling_seconds": round(sampled, 3),
                 "train_seconds": round(trained, 3), "classifier": classifier.digest()}  # fmt: skip

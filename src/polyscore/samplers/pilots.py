@@ -131,6 +131,8 @@ def by_stand_in(pilots: Pilots, most: int, signal: float) -> Choice:
         pilots.run(sampler)
     away = {sampler: distance(q, some_particles(run, seed), expected)
             for sampler, run in pilots.runs.items() if run is not None}  # fmt: skip
+    if not away:
+        return choice._replace(reason=choice.reason + _UNKNOWN)
     best, own = min(away, key=away.__getitem__), distance(q, others, expected)
     doubts = choice.doubts if best == choice.sampler else ()
     doubts += left_as_they_are(signal) if isinstance(best, Denoise) else ()

@@ -42,7 +42,6 @@ def bent_units(pools: Sequence[Tensor], straight: Units, asked: bool | str) -> U
     if not asked or min(map(len, pools)) < _FEWEST:
         return straight
     some = [some_rows(pool, _ENOUGH) for pool in pools]
-
     merits = [_gaussians] if asked is True else [_gaussians, _mixtures]
     columns = [_bent_column([pool[:, [j]] for pool in some], Units(*(part[[j]] for part in straight)), merits)
                for j in range(some[0].shape[1])]  # fmt: skip

@@ -1,0 +1,55 @@
+"""Fitted mixtures as closed forms: how well each component is known, which axes they have, what a file may hold."""
+
+import math
+
+import pytest
+import torch
+
+import polyscore as ps
+from mixtures.by_hand import fit, network
+from polyscore.models.fitted import Fitted, are_fitted, is_a_mixture
+from polyscore.nn.stack import StackNetwork
+
+F64 = torch.float64
+
+
+def test_an_error_is_that_of_the_variance_that_fewest_points_stand_behind():
+    """The second components' variances 2 and 7: the first is one number with a variance of the other component."""
+    found = Fitted(network(fit([0.3, 0.7], [[[2.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [0.0, 7.0]]])), 0)
+    expected = [math.sqrt(2 / 300), math.sqrt(2 / 700)]
+    torch.testing.assert_close(found.errors, torch.tensor(expected, dtype=F64), rtol=1e-5, atol=0)
+    wide, narrow = found.widened(3.0), found.widened(-3.0)
+    factor = 1 + 3 * found.errors[:, None]
+    torch.testing.assert_close(wide.components.variances, found.components.variances * factor)
+    torch.testing.assert_close(narrow.components.variances, found.components.variances / factor)
+
+
+def test_bases_that_turn_nothing_are_not_kept():
+    """Axes of the data in another order, and round components on any axes; not an ellipse that is turned."""
+    c, s = math.cos(0.4), math.sin(0.4)
+    turned = [[4 * c * c + s * s, 3 * c * s], [3 * c * s, 4 * s * s + c * c]]
+    straight = Fitted(network(fit([0.5, 0.5], [[[3.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])), 0)
+    assert straight.components.bases is None
+    torch.testing.assert_close(straight.components.variances.float(), torch.tensor([[3.0, 1.0], [1.0, 2.0]]))
+    stack = network(fit([0.5, 0.5], [[[3.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]]])).stack
+    stack.bases[0, 0, 1] = torch.tensor([[c, -s], [s, c]])
+    stack.variances[0, 0, 1, 1] *= 1 + 4e-6
+    rounded = Fitted(StackNetwork(stack), 0)
+    assert rounded.components.bases is None
+    assert rounded.components.variances[1, 0] == rounded.components.variances[1, 1]
+    assert Fitted(network(fit([1.0], [turned])), 0).components.bases is not None
+
+
+def test_a_condition_has_its_own_components_and_weights_that_sum_to_one():
+    both = network(fit([1.0], [[[1.0]]]), fit([1 / 3, 2 / 3], [[[4.0]], [[9.0]]], points=77))
+    found = Fitted(both, 1)
+    assert found.components.count == 2 and found.points == 77 and found.halves() == []
+    assert found.components.weights.sum().item() == pytest.approx(1, abs=1e-15)
+    torch.testing.assert_close(found.components.weights, torch.tensor([1 / 3, 2 / 3], dtype=F64), rtol=1e-6, atol=0)
+    assert is_a_mixture(both)
+
+
+def test_mixtures_of_two_networks_are_no_file_of_one():
+    one, other = (network(fit([1.0], [[[v]]])) for v in (1.0, 2.0))
+    assert are_fitted([Fitted(one, 0), Fitted(one, 0)]) and not are_fitted([Fitted(one, 0), Fitted(other, 0)])
+    assert not are_fitted([Fitted(one, 0), ps.Gaussian(dim=1)]) and not are_fitted([])
