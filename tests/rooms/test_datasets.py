@@ -155,6 +155,14 @@ def test_packing_and_unpacking_gives_it_back(dataset: Dataset, tmp_path: Path, q
     assert files[0].read_bytes() == pack(dataset, tmp_path / "twice", quality=quality)[0].read_bytes()
 
 
+def test_packing_says_that_labels_stay_behind(dataset: Dataset, tmp_path: Path) -> None:
+    """Shards hold pictures and records alone, under other file names."""
+    Labels(dataset.path).add(Picture("couch", dataset.records("couch")[0].file), True)
+    with pytest.warns(PolyscoreWarning, match=r"labels\.jsonl .* is not packed"):
+        pack(dataset, tmp_path / "shards")
+    assert not (unpack(tmp_path / "shards", tmp_path / "again").path / "labels.jsonl").exists()
+
+
 @pytest.mark.parametrize("known", [{"attempt": 2}, {"prompt": "a (couch)1.4"}, {"attempt": 0, "prompt": ""}, {}])
 def test_what_one_source_knows_of_a_picture_travels(dataset: Dataset, tmp_path: Path, known: dict) -> None:
     """Rendered rooms have an attempt, generated ones a prompt; a record without them says nothing of them."""
