@@ -1,6 +1,8 @@
 """`polyscore images train` and `export`, from the command line."""
 
+import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +44,7 @@ def test_train_then_export(files, tmp_path):
     assert "2 of 2 steps" in again.stdout
     copied = run("export", tmp_path / "out", tmp_path / "small")
     assert copied.exit_code == 0, copied.output
-    assert "of step 2" in copied.stdout
+    assert "with base, a, " in copied.stdout and "of step 2" in copied.stdout
     assert [one["conditions"] for one in export.about(tmp_path / "small")["networks"].values()] == [["base", "a"]]
     assert export.networks(tmp_path / "small", "cpu")
 
@@ -60,6 +62,15 @@ def test_export_of_a_training_that_is_not_complete(files, tmp_path):
     for names, network in found.items():
         ours, own = network.state_dict(), whole[names].state_dict()
         assert all((ours[key] == own[key]).all() for key in own)
+
+
+def test_an_export_says_which_conditions_it_has(data, tmp_path):
+    """Separate networks are trained one after the other: those that were not begun are not in it."""
+    recipe = dataclasses.replace(RECIPE, model="separate")
+    train(data, MIXTURES, tmp_path / "out", recipe=recipe, device="cpu")
+    shutil.rmtree(tmp_path / "out" / "export")
+    shutil.rmtree(tmp_path / "out" / "checkpoints" / "a")
+    assert "small with base, " in run("export", tmp_path / "out", tmp_path / "small").stdout.replace("\n", "")
 
 
 def test_export_falls_back_to_an_older_checkpoint(data, tmp_path):

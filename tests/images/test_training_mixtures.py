@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from polyscore.errors import ArgumentError, CompositionError
+from polyscore.errors import ArgumentError, CompositionError, DegeneracyWarning
 from polyscore.images import Mixtures
 
 PAIR = (-1.0, 1.0, 1.0)
@@ -30,12 +30,22 @@ def test_masses_of_independent_presence_are_products():
     np.testing.assert_allclose(list(found.values()), expected, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:class masses should be")
 @pytest.mark.parametrize("w", [PAIR, (-0.5, 1.5, 0.7), (0.0, 2.0, 0.0), (1.0, 0.0, 0.0)])
 def test_masses_against_numpy(w):
     vectors = np.random.default_rng(3).dirichlet(np.ones(4), 3)
     found = three(*vectors).masses(weights(w))
     powers = np.prod(vectors ** np.array(w)[:, None], 0)
     np.testing.assert_allclose(list(found.values()), powers / powers.sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("w", [(0.0, 0.5, 0.0), (0.0, 1.0, 1.0), (-0.5, 1.5, 0.7)])
+def test_masses_of_other_sums_are_doubted(w):
+    """Squared, a class whose pictures spread a third as far in one direction counts three times as much."""
+    some = three((0.4, 0.2, 0.2, 0.2), (0.25,) * 4, (0.1, 0.5, 0.2, 0.2))
+    with pytest.warns(DegeneracyWarning, match=rf"exponents that sum to 1; these sum to {sum(w):g}"):
+        some.masses(weights(w))
+    some.masses(weights((-0.1, 0.2, 0.9)))  # 1 but for rounding
 
 
 def test_masses_where_a_class_is_missing():

@@ -119,6 +119,8 @@ def test_evidence_under_a_clip_is_called_biased(tmp_path: Path) -> None:
         clipped.exit_code == 0 and "biased by the clip (exact -0.5513)" in clipped.stdout and "±" not in clipped.stdout
     )
     assert "biased" not in sample(tmp_path, "a1 * a2 / base", "--clip", "1e6", "--force").stdout
+    told = json.loads(sample(tmp_path, "a1 * a2 / base", "--clip", "0.01", "--force", "--json").stdout)
+    assert told["clipped_fraction"] > 0.01 and told["log_evidence_error"] is None
     assert json.loads(sample(tmp_path, "a1", "--json", "--force").stdout)["exact_ess"] is None
 
 

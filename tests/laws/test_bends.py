@@ -6,6 +6,7 @@ References are SciPy's Yeo-Johnson power, autograd, and sums over fine grids of 
 import copy
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -27,6 +28,16 @@ COLUMNS = [(2.0, 0.5, 0.3, 1.1, 0.8), (-1.0, 1.5, 1.6, -0.4, 1.3), (10.0, 0.2, 0
 def bent(dim):
     shift, scale, *bend = (torch.tensor(part, dtype=F64) for part in zip(*COLUMNS[:dim], strict=True))
     return Bent(shift, scale, bend)
+
+
+@pytest.mark.parametrize(("shift", "told"), [(2e4, False), (1e5, True)])
+def test_what_float32_rounds_off_is_told_in_deviations_of_the_column(shift, told):
+    """A column that stays straight beside bent ones keeps a scale that is no deviation: here an eighth of it."""
+    one = torch.ones(1, dtype=F64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Bent(shift * one, 0.0625 * one, (one, -5.0 * one, 8.0 * one)).check_dtype(torch.float32)
+    assert [f"{2**-23 * shift / 0.5:.2g} of their own deviation" in str(w.message) for w in caught] == [True] * told
 
 
 def members(dim):

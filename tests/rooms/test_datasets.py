@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyscore.errors import OutputError, PolyscoreError
+from polyscore.errors import OutputError, PolyscoreError, PolyscoreWarning
 from polyscore.rooms import Dataset, contact_sheet, pack, pictures, unpack
 from polyscore.rooms.dataset import write_lines
+from polyscore.rooms.labels import Labels, Picture
 from rooms.by_hand import write_rooms
 
 SIDE = 16
@@ -153,6 +154,14 @@ def test_packing_and_unpacking_gives_it_back(dataset: Dataset, tmp_path: Path, q
         np.testing.assert_array_equal(dataset.boxes(name), again.boxes(name))
         assert [one.flaw for one in dataset.records(name)] == [one.flaw for one in again.records(name)]
     assert files[0].read_bytes() == pack(dataset, tmp_path / "twice", quality=quality)[0].read_bytes()
+
+
+def test_packing_says_that_labels_stay_behind(dataset: Dataset, tmp_path: Path) -> None:
+    """Shards hold pictures and records alone, under other file names."""
+    Labels(dataset.path).add(Picture("couch", dataset.records("couch")[0].file), True)
+    with pytest.warns(PolyscoreWarning, match=r"labels\.jsonl is not packed"):
+        pack(dataset, tmp_path / "shards")
+    assert not (unpack(tmp_path / "shards", tmp_path / "again").path / "labels.jsonl").exists()
 
 
 @pytest.mark.parametrize("known", [{"attempt": 2}, {"prompt": "a (couch)1.4"}, {"attempt": 0, "prompt": ""}, {}])

@@ -283,6 +283,7 @@ def test_a_form_that_does_not_fit_is_not_corrected():
     assert found.halved > 2 * found.redrawn and found.signal < 2 * found.halved
     chosen = ps.auto(q)
     assert isinstance(chosen, ps.Denoise) and ("halves" in chosen.reason or "other data" in chosen.reason)
+    assert "less than four times" in chosen.reason  # or a reader wonders what speaks against 0.6 beside 0.4
 
 
 @pytest.mark.parametrize(

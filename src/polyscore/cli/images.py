@@ -114,8 +114,10 @@ def export(
     Example: `polyscore images export runs/model runs/model-small`
     """
     with show.clean():
+        from polyscore.images.export import about
         from polyscore.images.extract import extract
 
         folder, steps = extract(run, out)
         size = sum(file.stat().st_size for file in folder.iterdir())
-    show.stdout().print(f"wrote {folder}, {size / 2**20:.1f} MiB, of step {steps}", soft_wrap=True)
+        held = ", ".join(about(folder)["mixtures"]["conditions"])
+    show.stdout().print(f"wrote {folder} with {held}, {size / 2**20:.1f} MiB, of step {steps}", soft_wrap=True)

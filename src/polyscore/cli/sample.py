@@ -145,7 +145,7 @@ def _called(text: str) -> Family:
 def summarise(q: Composition, run: Run) -> dict[str, Any]:
     """Return what a reader needs to judge a run, JSON-ready."""
     from polyscore.algebra.proper import proper
-    from polyscore.samplers.diagnosis import verdict
+    from polyscore.samplers.diagnosis import is_biased, verdict
 
     particles = run.log_weights.shape[1]
     lowest, ancestors = run.lowest_ess.float(), run.unique_ancestors.float()
@@ -159,7 +159,7 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
         "unique_ancestors": {"median": ancestors.median().item(), "worst": ancestors.min().item()},
         "clipped_fraction": run.clipped_fraction,
         "log_evidence": run.total_log_evidence,
-        "log_evidence_error": run.log_evidence_error,
+        "log_evidence_error": math.nan if is_biased(run.clipped_fraction) else run.log_evidence_error,
         "evidence_share": run.evidence_share,
         "findings": run.findings,
         "verdict": verdict(run),

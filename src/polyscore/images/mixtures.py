@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyscore.errors import ArgumentError, check_conditions, is_finite, listed, nearest, require, shorten
+from polyscore.notices import warn
 
 CLASSES = ("empty", "couch", "painting", "couch+painting")
 _TOLERANCE = 1e-6
@@ -58,12 +59,13 @@ class Mixtures:
         return vector
 
     def masses(self, exponents: Mapping[str, float]) -> dict[str, float]:
-        """Return the class masses of the composition with these exponents, which sum to 1.
+        """Return the class masses of the composition with these exponents, which sum to 1 or are warned of.
 
         Args:
             exponents: by condition; those that are not named have exponent 0.
         """
         logs = {name: self._log_mass(place, exponents) for place, name in enumerate(self.classes)}
+        _doubt(math.fsum(exponents.values()))
         largest = max(logs.values())
         require(largest > -math.inf, "a composition", "leave mass to some class",
                 f"none for {shorten(dict(exponents), 80)}", "No class is in all of its conditions.")  # fmt: skip
@@ -108,6 +110,13 @@ class Mixtures:
         require(isinstance(given, Mapping), "conditions", "map names to masses", shorten(given, 80),
                 "Write {condition: {class: mass}}.")  # fmt: skip
         return cls(classes, {name: _in_order(name, masses, classes) for name, masses in given.items()})
+
+
+def _doubt(total: float) -> None:
+    """Warn where a class's mass also depends on the integral of p(. | c)^W, which only W = 1 makes 1."""
+    if abs(total - 1) > _TOLERANCE:
+        warn(f"class masses should be asked of exponents that sum to 1; these sum to {total:g}. They hold only "
+             "where pictures of every class spread alike: change an exponent, or take them for a guess.")  # fmt: skip
 
 
 def _names(classes: object) -> tuple[str, ...]:

@@ -108,6 +108,10 @@ class Bent(Units):
         logs = self.scale.to(x.device, torch.float64).log() - bend.log_slope(bend.straight(x.double()))
         return logs.sum(tuple(range(-self.scale.ndim, 0))).to(x.dtype)
 
+    def widths(self) -> Tensor:
+        slopes = self.bend.log_slope(self.bend.straight(torch.zeros_like(self.bend.power)))
+        return self.scale.double() * (-slopes).exp().to(self.scale.device)
+
     def same(self, other: Units | None) -> bool:
         return isinstance(other, Bent) and super().same(other) and all(map(torch.equal, self.bend, other.bend))
 

@@ -51,15 +51,19 @@ class Units(NamedTuple):
         """Return log |dy/dx|: a number that is the same everywhere, unless the coordinates are bent."""
         return self.scale.double().log().sum().item()
 
+    def widths(self) -> Tensor:
+        """Return dy/dx in the middle, at x = 0."""
+        return self.scale.double()
+
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Check that points in the data's units can be told apart in `dtype`, before any are computed."""
-        shift, scale = (part.double().abs() for part in self)
-        limits = torch.finfo(dtype)
+        scale, limits = self.scale.double(), torch.finfo(dtype)
         ends = self.restore(torch.stack([torch.full_like(scale, 100.0), torch.full_like(scale, -100.0)]))
         reach, remedy = ends.abs().max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
         require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
                 f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
-        lost = (limits.eps * shift / scale).max().item()
+        middle = self.restore(torch.zeros_like(scale)).abs()
+        lost = (limits.eps * middle / self.widths()).max().item()
         if lost > 1e-2:
             warn(
                 f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "

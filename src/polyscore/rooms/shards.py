@@ -20,8 +20,10 @@ from polyscore.files.folders import new_folder
 from polyscore.files.regular import open_regular
 from polyscore.files.zips import DAMAGED
 from polyscore.limits import show_bytes
+from polyscore.notices import warn
 from polyscore.rooms import pictures
 from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, require_empty, write_about, write_lines
+from polyscore.rooms.labels import NAME as LABELS
 
 LARGEST = 15 * 2**20  # bytes
 _SHARD = re.compile(r"shard-([0-9]{4})-of-([0-9]{4})\.zip")
@@ -44,11 +46,18 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
             "Leave it out to keep files as they are.")  # fmt: skip
     require(largest >= 2**16, "largest", "be at least 65536 bytes", largest, "Leave it out for the default.")
     out = require_empty(Path(out), "shards")
+    _tell_of_labels(dataset.path)
     parts = list(_parts(_members(dataset, quality), largest))
     counts = {name: len(dataset.records(name)) for name in dataset.classes}
     about = json.dumps(dataset.about | {"classes": counts})
     names = [f"shard-{k:04}-of-{len(parts):04}.zip" for k in range(len(parts))]
     return [write_atomically(out / name, partial(_write, about, part)) for name, part in zip(names, parts, strict=True)]
+
+
+def _tell_of_labels(folder: Path) -> None:
+    if (folder / LABELS).exists():
+        warn(f"shards hold pictures and records only; {folder / LABELS} is not packed. Copy it beside them: it names "
+             "files as they are here.")  # fmt: skip
 
 
 def _members(dataset: Dataset, quality: int | None) -> Iterator[Entry]:

@@ -102,8 +102,8 @@ def _by_correction(q: Composition, found: Correction, most: int) -> Choice | Non
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
         return Choice(
             Denoise(),
-            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, which other data would "
-            f"change by {found.redrawn:.2g}: correction would amplify the error of the fits.",
+            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, less than four times the "
+            f"{found.redrawn:.2g} that other data would change: correction would amplify the error of the fits.",
             left_as_they_are(found.signal),
         )
     if q.is_gaussian:
@@ -115,9 +115,9 @@ def _by_correction(q: Composition, found: Correction, most: int) -> Choice | Non
     if found.halved is not None and found.signal < _SHOWN * found.halved:
         return Choice(
             Denoise(),
-            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, and fits to halves of "
-            f"the data differ by {found.halved:.2g}: more than their errors, so that their form does not fit, and "
-            "correction would amplify that.",
+            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, less than four times the "
+            f"{found.halved:.2g} by which fits to halves of the data differ: more than their errors, so that their "
+            "form does not fit, and correction would amplify that.",
             left_as_they_are(found.signal),
         )
     return None
