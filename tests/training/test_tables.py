@@ -452,3 +452,29 @@ def test_a_constant_column_is_told_of_by_its_name(tmp_path):
     text = "condition,height,batch\n" + "".join(f"{'ab'[k % 2]},{k % 9}.5,7\n" for k in range(60))
     with pytest.warns(DegeneracyWarning, match=r"every column should vary; 1 of 2 hold one number .* column 'batch'"):
         ps.fit(read(tmp_path, text), **SMALL)
+
+
+@pytest.mark.parametrize("columns", [[0, 2], np.array([0, 2]), (name for name in (0, 2)), ["0", "2"], "index"])
+def test_columns_are_named_as_the_frame_names_them(columns):
+    """By numbers, by an array, by the frame's own index."""
+    pandas = pytest.importorskip("pandas")
+    numbers = np.random.default_rng(6).normal(size=(44, 3))
+    frame = pandas.DataFrame(numbers).assign(g=["kd7", "ctl"] * 22)
+    table = split_frame(frame, "g", frame.columns[[0, 2]] if isinstance(columns, str) else columns)
+    assert table.variables == ("0", "2")
+    np.testing.assert_array_equal(table["ctl"], numbers[1::2][:, [0, 2]])
+
+
+@pytest.mark.parametrize("columns", [5, b"uv", "uv"])
+def test_columns_that_are_no_list_are_refused(columns):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"g": ["a", "b"] * 4, "uv": np.arange(8) / 7})
+    with pytest.raises(PolyscoreError, match="columns must be a list of names"):
+        split_frame(frame, "g", columns)
+
+
+def test_whole_numbers_beyond_floats_are_infinite():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"g": ["a", "b"] * 4, "u": [10**400, *range(7)]})
+    with pytest.raises(PolyscoreError, match="column 'u' of the frame must be finite; got infinity in row 0"):
+        split_frame(frame, "g")
