@@ -14,7 +14,7 @@ import torch
 import polyscore as ps
 from polyscore import progress
 from polyscore.data.frames import split_frame
-from polyscore.data.read import read_table
+from polyscore.data.read import read_table, table_of
 from polyscore.errors import DegeneracyWarning, PolyscoreError
 from polyscore.training.keeper import Keeper
 
@@ -432,6 +432,20 @@ def test_blanks_around_a_condition_are_not_another_condition(tmp_path):
     blank = f.assign(drug=[f" {name} " if k % 2 else name for k, name in enumerate(f.drug)])
     assert list(split_frame(blank, "drug")) == list(split_frame(f, "drug")) == ["ctrl", "drugA", "drugB"]
     np.testing.assert_array_equal(split_frame(blank, "drug")["drugA"], split_frame(f, "drug")["drugA"])
+
+
+@pytest.mark.parametrize("one, other, shown", [
+    ("caf\u00e9ine", "cafe\u0301ine", r"'caf\\xe9ine', 'cafe\\u0301ine'"),  # composed, and e with a mark
+    ("Kd7", "kd7", "'Kd7', 'kd7'"),
+    ("kd 7", "kd\u00a07", r"'kd 7', 'kd\\xa07'"),
+])  # fmt: skip
+def test_conditions_that_look_alike_are_told_of(tmp_path, one, other, shown):
+    """They stay apart: a name may be meant."""
+    rows = "".join(f"{(one, other, 'wt')[k % 3]},{k * k % 17}.25\n" for k in range(66))
+    path = write(tmp_path, f"condition,u\n{rows}")
+    with pytest.warns(DegeneracyWarning, match=f"written in one way; {shown} differ"):
+        table = table_of(path, "condition", None)
+    assert list(table.rows.values()) == [22, 22, 22]
 
 
 def test_a_column_that_numbers_the_rows_is_told_of(tmp_path):
