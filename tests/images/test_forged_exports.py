@@ -67,6 +67,31 @@ def test_a_shard_is_named_once_and_every_condition_has_its_name(run):
             export.load(run)
 
 
+@pytest.mark.parametrize("forge", [lambda told: told["networks"]["network"]["conditions"].reverse(),
+                                   lambda told: told["networks"].update(b=dict(told["networks"]["network"])),
+                                   lambda told: told.update(mixtures={"conditions": {"base": [], "b": []}})],
+                         ids=["swapped", "twice", "others"])  # fmt: skip
+def test_conditions_are_those_of_the_mixtures(run, forge):
+    file = run / "export" / "model.json"
+    told = json.loads(file.read_text())
+    forge(told)
+    file.write_text(json.dumps(told))
+    with pytest.raises(PolyscoreError, match=r"have the conditions of its mixtures, 'base', '[ab]'"):
+        export.load(run)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.bool])
+def test_weights_that_are_no_real_numbers_are_refused(run, dtype):
+    file = run / "export" / "model.json"
+    told = json.loads(file.read_text())
+    shard = run / "export" / told["networks"]["network"]["shards"][0]
+    weights = {key: value.to(dtype) for key, value in read_tensors(shard)[0].items()}
+    write_tensors(shard, weights, {})
+    told["networks"]["network"]["digest"] = export._digest(weights)
+    file.write_text(json.dumps(told))
+    refused(run, "must describe its shards; it does not fit them")
+
+
 def test_a_network_larger_than_its_shards_is_refused_before_it_is_made(run, monkeypatch):
     file = run / "export" / "model.json"
     told = json.loads(file.read_text())

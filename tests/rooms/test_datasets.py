@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,5 +219,13 @@ def test_bad_shards_are_refused_and_leave_no_dataset(dataset: Dataset, tmp_path:
 def test_nothing_is_packed_over_other_files(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="must have an empty folder"):
         pack(dataset, dataset.path)
-    with pytest.raises(PolyscoreError, match="quality must be from 0 to 100"):
+    with pytest.raises(PolyscoreError, match="quality must be a whole number from 0 to 100, or None"):
         pack(dataset, tmp_path / "shards", quality=101)
+
+
+@pytest.mark.parametrize("options", [{"quality": 88.0}, {"quality": "88"}, {"quality": True}, {"largest": "99999"},
+                                     {"largest": None}])  # fmt: skip
+def test_numbers_of_a_pack_that_are_none_are_refused(dataset: Dataset, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(PolyscoreError, match=r"(quality|largest) must be"):
+        pack(dataset, tmp_path / "shards", **options)
+    assert not (tmp_path / "shards").exists()

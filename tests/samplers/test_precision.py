@@ -182,3 +182,12 @@ def test_it_is_a_sampler_like_the_others():
     pieces = sampler.sample(q, 300, seed=5, dtype=F64, max_particles=100)
     torch.testing.assert_close(pieces.samples, run.samples, rtol=1e-9, atol=1e-9)
     assert build_sampler(json.loads(json.dumps(describe(sampler)))) == sampler
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_it_is_the_same_in_inference_mode(dtype):
+    """Its gradients are its own matter."""
+    q, sampler = compose(own_mixtures(2), a=1, b=0.6, base=-0.2), ps.PrecisionWeighted(7)
+    expected = sampler.sample(q, 5, seed=9, dtype=dtype).samples
+    with torch.inference_mode():
+        assert torch.equal(sampler.sample(q, 5, seed=9, dtype=dtype).samples, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -370,3 +372,38 @@ def test_only_compiled_models_are_captured(uncompiled):
     assert make_plan(p["c0"], ps.Denoise(steps=3), 0, torch.empty(0)).field.graphable
     mixed = ps.Family({"a": p.members["c0"], "b": ps.Gaussian()})
     assert not make_plan(mixed["a"] * mixed["b"], ps.Denoise(steps=3), 0, torch.empty(0)).field.graphable
+
+
+class Odd(nn.Module):
+    """A network with a part that may answer otherwise in training."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 6), part, nn.Linear(6, 2))
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return self.layers(torch.cat([x, t[:, None]], 1))
+
+
+def asked(part: nn.Module, training: bool, ensemble: bool) -> list[str]:
+    """The warnings of the mode in a run of such a network, in a product with a closed form."""
+    one = ps.Learned(Odd(part).train(training), (2,), ps.VP())
+    p = ps.Family({"odd": ps.Ensemble([one]) if ensemble else one, "wide": ps.Gaussian(cov=2.0)})
+    with pytest.warns(DegeneracyWarning) as told:
+        warnings.warn("one at least", DegeneracyWarning, stacklevel=1)
+        ps.Denoise(steps=3).sample(p["odd"] * p["wide"], 4, seed=1)
+    return [str(w.message) for w in told if "evaluation mode" in str(w.message)]
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("part", [nn.Dropout(0.3), nn.BatchNorm1d(6)], ids=["dropout", "batch norm"])
+def test_a_module_in_training_mode_is_told_of(part, ensemble):
+    """Its samples are others at every call."""
+    (said,) = asked(part, True, ensemble)
+    assert f"Odd is in training mode, in which its {type(part).__name__} makes another answer" in said
+    assert asked(part, False, ensemble) == []
+
+
+@pytest.mark.parametrize("part", [nn.SiLU(), nn.Dropout(0.0), nn.LayerNorm(6)], ids=["plain", "nothing", "layer norm"])
+def test_modules_that_have_one_mode_may_be_in_either(part):
+    assert asked(part, True, False) == []

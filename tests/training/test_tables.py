@@ -14,7 +14,7 @@ import torch
 import polyscore as ps
 from polyscore import progress
 from polyscore.data.frames import split_frame
-from polyscore.data.read import read_table
+from polyscore.data.read import read_table, table_of
 from polyscore.errors import DegeneracyWarning, PolyscoreError
 from polyscore.training.keeper import Keeper
 
@@ -434,6 +434,20 @@ def test_blanks_around_a_condition_are_not_another_condition(tmp_path):
     np.testing.assert_array_equal(split_frame(blank, "drug")["drugA"], split_frame(f, "drug")["drugA"])
 
 
+@pytest.mark.parametrize("one, other, shown", [
+    ("caf\u00e9ine", "cafe\u0301ine", r"'caf\\xe9ine', 'cafe\\u0301ine'"),  # composed, and e with a mark
+    ("Kd7", "kd7", "'Kd7', 'kd7'"),
+    ("kd 7", "kd\u00a07", r"'kd 7', 'kd\\xa07'"),
+])  # fmt: skip
+def test_conditions_that_look_alike_are_told_of(tmp_path, one, other, shown):
+    """They stay apart: a name may be meant."""
+    rows = "".join(f"{(one, other, 'wt')[k % 3]},{k * k % 17}.25\n" for k in range(66))
+    path = write(tmp_path, f"condition,u\n{rows}")
+    with pytest.warns(DegeneracyWarning, match=f"written in one way; {shown} differ"):
+        table = table_of(path, "condition", None)
+    assert list(table.rows.values()) == [22, 22, 22]
+
+
 def test_a_column_that_numbers_the_rows_is_told_of(tmp_path):
     order = np.random.default_rng(0).permutation(60) + 7
     text = "id,condition,height\n" + "".join(f"{k},{'ab'[k % 2]},{k % 9}.5\n" for k in order)
@@ -452,3 +466,29 @@ def test_a_constant_column_is_told_of_by_its_name(tmp_path):
     text = "condition,height,batch\n" + "".join(f"{'ab'[k % 2]},{k % 9}.5,7\n" for k in range(60))
     with pytest.warns(DegeneracyWarning, match=r"every column should vary; 1 of 2 hold one number .* column 'batch'"):
         ps.fit(read(tmp_path, text), **SMALL)
+
+
+@pytest.mark.parametrize("columns", [[0, 2], np.array([0, 2]), (name for name in (0, 2)), ["0", "2"], "index"])
+def test_columns_are_named_as_the_frame_names_them(columns):
+    """By numbers, by an array, by the frame's own index."""
+    pandas = pytest.importorskip("pandas")
+    numbers = np.random.default_rng(6).normal(size=(44, 3))
+    frame = pandas.DataFrame(numbers).assign(g=["kd7", "ctl"] * 22)
+    table = split_frame(frame, "g", frame.columns[[0, 2]] if isinstance(columns, str) else columns)
+    assert table.variables == ("0", "2")
+    np.testing.assert_array_equal(table["ctl"], numbers[1::2][:, [0, 2]])
+
+
+@pytest.mark.parametrize("columns", [5, b"uv", "uv"])
+def test_columns_that_are_no_list_are_refused(columns):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"g": ["a", "b"] * 4, "uv": np.arange(8) / 7})
+    with pytest.raises(PolyscoreError, match="columns must be a list of names"):
+        split_frame(frame, "g", columns)
+
+
+def test_whole_numbers_beyond_floats_are_infinite():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"g": ["a", "b"] * 4, "u": [10**400, *range(7)]})
+    with pytest.raises(PolyscoreError, match="column 'u' of the frame must be finite; got infinity in row 0"):
+        split_frame(frame, "g")

@@ -25,7 +25,7 @@ def split_frame(
 ) -> Table:
     """Return the points of a pandas DataFrame."""
     require(is_frame(frame), "data with a condition_column", "be a DataFrame or a file", type(frame).__name__,
-            "Pass a pandas or polars DataFrame, or the path of a csv or parquet file.")  # fmt: skip
+            "Pass a pandas DataFrame (frame.to_pandas()), or the path of a csv or parquet file.")  # fmt: skip
     names = [str(name) for name in frame.columns]
     condition, wanted = choose(names, condition_column, columns, source)
     labels = labels_of(frame.iloc[:, condition].tolist(), source, names[condition], _row)
@@ -78,6 +78,13 @@ def _parse_objects(values: Iterable[Any]) -> Column:
     """A column of mixed Python objects: real numbers are numbers, everything else is not."""
     cells = list(values)
     good = [isinstance(v, (int, float, np.integer, np.floating)) and not isinstance(v, bool) for v in cells]
-    numbers = np.array([float(v) if ok else math.nan for v, ok in zip(cells, good, strict=True)])
+    numbers = np.array([_float(v) if ok else math.nan for v, ok in zip(cells, good, strict=True)])
     bad = np.flatnonzero(np.isnan(numbers))
     return Column(numbers, [(int(row), str(cells[row])[:60]) for row in bad[:1]], len(bad))
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # 10**400
+        return math.inf

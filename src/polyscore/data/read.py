@@ -6,11 +6,12 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from polyscore.data.csv_file import read_csv
 from polyscore.data.frames import read_parquet, split_frame
 from polyscore.data.table import Table, TableError
-from polyscore.errors import require
+from polyscore.errors import listed, require
 from polyscore.notices import warn
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
@@ -49,11 +50,25 @@ def warn_of_few(table: Table) -> None:
         )
 
 
+def warn_of_alike(table: Table) -> None:
+    """Warn of conditions whose names look alike: rows of one condition, written in two ways, would be learned apart."""
+    spelled: dict[str, list[str]] = {}
+    for name in table:
+        spelled.setdefault(" ".join(normalize("NFKC", name).casefold().split()), []).append(name)
+    alike = next((names for names in spelled.values() if len(names) > 1), None)
+    if alike:
+        warn(
+            f"a condition should be written in one way; {listed(alike, 6, ascii)} differ in case, blanks or the form "
+            "of their letters only, and are learned apart. Give them one name, if they are one."
+        )
+
+
 def table_of(data: Any, condition_column: str, columns: Sequence[str] | None) -> Table:
-    """Return the table of a path or a DataFrame; warns of conditions with few rows."""
+    """Return the table of a path or a DataFrame; warns of conditions with few rows or alike names."""
     require(isinstance(condition_column, str), "condition_column", "be a column's name", repr(condition_column)[:100],
             'Write fit(frame, condition_column="condition").')  # fmt: skip
     from_file = isinstance(data, (str, Path))
     table = read_table(data, condition_column, columns) if from_file else split_frame(data, condition_column, columns)
     warn_of_few(table)
+    warn_of_alike(table)
     return table

@@ -7,7 +7,7 @@ column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +77,12 @@ class Column:
         return self.count == len(self.numbers)
 
 
-def choose(names: list[str], condition: str, columns: Sequence[str] | None, source: str) -> tuple[int, list[int]]:
+def choose(names: list[str], condition: str, columns: Iterable[object] | None, source: str) -> tuple[int, list[int]]:
     """Return where the condition and the candidates for variables are."""
-    require(columns is None or not isinstance(columns, str), "columns", "be a list of names", repr(columns),
-            'Write columns=["a", "b"].')  # fmt: skip
+    columns = None if columns is None else _listed(columns)
     used = [condition, *(columns if columns is not None else names)]
     counts = Counter(names)
-    for name in dict.fromkeys(map(str, used)):
+    for name in dict.fromkeys(used):
         _check_name(name, names, counts[name], source)
     if columns is None:
         return names.index(condition), [k for k, name in enumerate(names) if name != condition]
@@ -92,6 +91,13 @@ def choose(names: list[str], condition: str, columns: Sequence[str] | None, sour
     require(condition not in columns, "columns", "not hold the condition column", repr(condition),
             "Leave it out of columns.")  # fmt: skip
     return names.index(condition), [names.index(name) for name in columns]
+
+
+def _listed(columns: Iterable[object]) -> list[str]:
+    """Return the names of columns, which a frame may number: as lists, arrays or a frame's own index of them."""
+    good = isinstance(columns, Iterable) and not isinstance(columns, (str, bytes))
+    require(good, "columns", "be a list of names", shorten(columns), 'Write columns=["a", "b"].')
+    return [str(name) for name in columns]
 
 
 def _check_name(name: str, names: list[str], count: int, source: str) -> None:

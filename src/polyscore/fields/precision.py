@@ -75,11 +75,12 @@ class PrecisionField(EachField):
         time = row(self.times, i).double()
         return torch.stack([self._gradients(x, time, name) for name in self.q.conditions])
 
+    @torch.inference_mode(False)
     @torch.enable_grad()
     def _gradients(self, x: Tensor, time: Tensor, name: str) -> Tensor:
         """Gradients of a condition's score, `(*x.shape, d)`, a row for every coordinate."""
-        points = x.detach().double().requires_grad_()
-        score = self.q.family.standard_scores(points, time, [name])[0]
+        points = x.detach().double().clone().requires_grad_()  # a copy: the caller's may be of inference mode
+        score = self.q.family.standard_scores(points, time.clone(), [name])[0]
         rows = [torch.autograd.grad(part.sum(), points, retain_graph=True)[0] for part in score.unbind(-1)]
         return torch.stack(rows, -2)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import check_device
-from polyscore.errors import PolyscoreError, require, shorten
+from polyscore.errors import PolyscoreError, listed, require, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.recipe import Recipe, UNet
@@ -148,7 +148,12 @@ def networks(path: Path | str, device: torch.device | str | None = None) -> dict
         recipe = Recipe.from_dict(told["recipe"])
         found = {_conditions(one): _network(folder, name, one, recipe)
                  for name, one in told["networks"].items()}  # fmt: skip
+        named = [name for one in told["networks"].values() for name in one["conditions"]]
+        wanted = list(told["mixtures"]["conditions"])
     require(found, "an image model", "have a network", "none", "Use a copy.")
+    # The checksum is of weights: what their labels mean is told twice.
+    require(named == wanted, "networks of an image model", f"have the conditions of its mixtures, {listed(wanted)}",
+            shorten(named, 80), "Use a copy.")  # fmt: skip
     return {conditions: model.to(where) for conditions, model in found.items()}
 
 
@@ -176,7 +181,8 @@ def _fits(shape: UNet, conditions: int, weights: Mapping[str, Tensor]) -> bool:
     """Whether weights are those of a network, asked before one that may be larger than memory is made."""
     with torch.device("meta"):
         wanted = build(shape, conditions).state_dict()
-    return {k: v.shape for k, v in wanted.items()} == {k: v.shape for k, v in weights.items()}
+    real = all(value.is_floating_point() for value in weights.values())
+    return real and {k: v.shape for k, v in wanted.items()} == {k: v.shape for k, v in weights.items()}
 
 
 def _network(folder: Path, name: str, told: dict[str, Any], recipe: Recipe) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Where the models behind members are, and how to move them."""
+"""Where the models behind members are, how to move them, and whether they are ready to be asked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from polyscore.errors import require, shorten
 from polyscore.models.calls import check_precision
 from polyscore.models.ensemble import Ensemble
 from polyscore.models.learned import Learned
+from polyscore.notices import warn
 
 
 def groups_of(members: Iterable[Any]) -> list[Any]:
@@ -43,6 +46,22 @@ def device_of(members: Iterable[Any]) -> torch.device:
     places = [group.device for group in groups_of(members) if hasattr(group, "device")]
     places += [parameter.device for module in _modules(members) for parameter in module.parameters()]
     return places[0] if places else torch.device("cpu")
+
+
+def warn_of_training(members: Iterable[Any]) -> None:
+    """Warn of modules that answer otherwise in training: by chance, or by who else is in the batch."""
+    for module in dict.fromkeys(_modules(members)):
+        odd = next((type(part).__name__ for part in module.modules() if _is_odd(part)), None)
+        if odd is not None:
+            warn(
+                f"a model should be asked in evaluation mode; {type(module).__name__} is in training mode, in which "
+                f"its {odd} makes another answer of the same points at every call. Call model.eval() first."
+            )
+
+
+def _is_odd(part: nn.Module) -> bool:
+    drops = isinstance(part, _DropoutNd) and part.p > 0
+    return part.training and (drops or (isinstance(part, _BatchNorm) and part.track_running_stats))
 
 
 def _models(member: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, PolyscoreError, listed, require, shorten
+from polyscore.errors import ArgumentError, PolyscoreError, is_number, listed, require, shorten
 from polyscore.files.atomic import write_atomically, write_bytes
 from polyscore.files.folders import new_folder
 from polyscore.files.regular import open_regular
@@ -24,11 +24,13 @@ from polyscore.notices import warn
 from polyscore.rooms import pictures
 from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, require_empty, write_about, write_lines
 from polyscore.rooms.labels import NAME as LABELS
+from polyscore.schema import count, optional
 
 LARGEST = 15 * 2**20  # bytes
 _SHARD = re.compile(r"shard-([0-9]{4})-of-([0-9]{4})\.zip")
 _PICTURE = re.compile(CLASS + r"/[0-9]{6}\.(webp|jpg)")
 _TOLD = ("dataset.json", "rooms.jsonl")
+_QUALITY = optional(count(0, 100))
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _INFLATED = 64 * 2**20  # bytes of the records of a shard, at most; pictures are small already
 _TOLD_OF_ALL, _TOLD_OF_ONE = 2**20, 2**12  # bytes of a dataset.json, and on average of a record, at most
@@ -42,9 +44,10 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
         quality: of JPEG, from 0 to 100; None keeps every bit, as WebP.
         largest: bytes of a shard.
     """
-    require(quality is None or 0 <= quality <= 100, "quality", "be from 0 to 100, or None", quality,
-            "Leave it out to keep files as they are.")  # fmt: skip
-    require(largest >= 2**16, "largest", "be at least 65536 bytes", largest, "Leave it out for the default.")
+    require(_QUALITY.holds(quality), "quality", "be a whole number from 0 to 100, or None", quality,
+            "Leave it out for 95.")  # fmt: skip
+    require(is_number(largest) and largest >= 2**16, "largest", "be at least 65536 bytes", largest,
+            "Leave it out for the default.")  # fmt: skip
     out = require_empty(Path(out), "shards")
     _tell_of_labels(dataset.path)
     parts = list(_parts(_members(dataset, quality), largest))
@@ -105,9 +108,9 @@ def unpack(shards: Path | str, out: Path | str) -> Dataset:
 
 def _describe(folder: Path, about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """Write the records of each class, as many as the dataset says it has."""
-    for name, count in about["classes"].items():
+    for name, wanted in about["classes"].items():
         found = [line for line in lines if line["class"] == name]
-        require(len(found) == count, "shards", f"hold {count} of {name}", len(found), "Copy them again.")
+        require(len(found) == wanted, "shards", f"hold {wanted} of {name}", len(found), "Copy them again.")
         write_lines(folder / name, found)
     write_about(folder, about)
     len(Dataset(folder))  # reads every record

@@ -15,6 +15,7 @@ from polyscore.algebra.validity import Validity
 from polyscore.devices import check_device
 from polyscore.errors import ArgumentError, require, shorten
 from polyscore.limits import require_memory, show_bytes
+from polyscore.models.devices import warn_of_training
 from polyscore.notices import warn
 from polyscore.samplers.answers import called
 from polyscore.samplers.discrete import by_steps, check_discrete
@@ -62,6 +63,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     if q.is_tilted and not (sampler.weighted and sampler.particles > 1):
         _warn_of_bend(q)
     q.family.check_dtype(asked.dtype)
+    warn_of_training(q.family.members[name] for name in q.conditions)
     like = torch.empty(0, dtype=asked.dtype, device=check_device(asked.device or q.family.device))
     keep = asked.n * sampler.steps <= _MOST_HISTORY if asked.history is None else bool(asked.history)
     _require_room(q, sampler, asked.n, keep and sampler.particles > 1, like)
