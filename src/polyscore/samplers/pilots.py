@@ -26,7 +26,7 @@ _TORN = 0.3
 _FIRST = 16  # particles
 _LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _AWAY, _FAR = 3.0, 0.15  # times the distance of two draws, and deviations: networks are at odds with themselves
-_UNKNOWN = (
+UNKNOWN = (
     " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
     "kind='structured' or ensemble=5 to know it."
 )
@@ -118,7 +118,7 @@ def by_stand_in(pilots: Pilots, most: int, signal: float) -> Choice:
     stand = stand_in(q, seed)
     drawn = None if stand is None else outputs(stand, derive(seed, "expected"), _SWARMS)
     if drawn is None:
-        return choice._replace(reason=choice.reason + _UNKNOWN)
+        return choice._replace(reason=choice.reason + UNKNOWN)
     expected, others = drawn
     settled = isinstance(choice.sampler, FeynmanKac) and choice.sampler.clip is None and len(pilots.runs) == 1
     for sampler in (Denoise(),) if settled else (Denoise(), _clipped(most)):  # a clip takes from what all agree on
