@@ -347,3 +347,16 @@ def test_pilots_take_the_steps_that_were_asked_for():
         assert ps.auto(ps.base_composition(p), most=16, steps=steps).steps == steps
         spent.append(sum(calls))
     assert 2 < spent[1] / spent[0] < 5
+
+
+@pytest.mark.parametrize("kind", ["vanilla", "mixture"])
+def test_bent_networks_of_unknown_error_say_so_where_w_is_not_1(kind):
+    """Weights are needed for the bend, so that no other sampler is compared; mixtures know their error."""
+    draw = torch.Generator().manual_seed(5)
+    sums = [-torch.rand(300, count, generator=draw).log().sum(1, keepdim=True) for count in (1, 2)]
+    data = dict(zip("ab", sums, strict=True))
+    p = ps.fit(data, kind=kind, bend=True, steps=20, width=16, depth=2, learning_rate=1e-3, progress=False)
+    q = p["a"] * p["b"]
+    assert q.is_tilted
+    reason = ps.auto(q, most=4, steps=20).reason
+    assert "for the bend" in reason and ("Nothing is known" in reason) == (kind == "vanilla")

@@ -323,6 +323,32 @@ def test_components_are_counted_anew_where_weights_change():
     assert other.stack._used() == stack.weights.shape[-1] and stack._used() == 1
 
 
+@pytest.mark.parametrize("seed", [3, 12])
+def test_what_is_moved_is_proper_in_six_dimensions(seed):
+    """Factors of unequally many points turn the least certain direction when they are moved."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def covariance() -> torch.Tensor:
+        axes = torch.linalg.qr(torch.randn(6, 6, generator=draw, dtype=torch.float64)).Q
+        return axes * (1 + 5 * torch.rand(6, generator=draw, dtype=torch.float64)) @ axes.T
+
+    a, b = covariance(), covariance()
+    base = (a.inverse() + b.inverse() - torch.eye(6) / 30).inverse()
+    data = {name: torch.randn(n, 6, generator=draw, dtype=torch.float64) @ torch.linalg.cholesky(cov).T
+            for name, n, cov in (("a", 120, a), ("b", 400, b), ("base", 300, base))}  # fmt: skip
+    q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+    assert all(factor.components.count == 1 for factor in q.factors)
+    with pytest.warns(ps.errors.DegeneracyWarning, match="fits should be proper beyond doubt"):
+        other = proper(q)
+    assert other.validity().proper is True
+    before, after = (torch.cat([factor.components.precisions for factor in c.factors]) for c in (q, other))
+    w = torch.tensor(list(q.exponents.values()), dtype=torch.float64)
+    values, axes = torch.linalg.eigh(torch.einsum("a,ade->de", w, after))
+    forms = torch.einsum("d,ade,e->a", axes[:, 0], before, axes[:, 0])
+    error = (w * torch.stack([factor.errors[0] for factor in q.factors]) * forms).norm()
+    assert values[0] / error > 0.999 * expected(certainty(q.factors, w.tolist(), 0.0))
+
+
 def test_a_composition_that_is_surely_improper_is_refused():
     """N(0, 9)^2 / N(0, 1) grows without bound, at 3000 points by 30 standard errors: none that chance could give."""
     data = {name: scale * torch.randn(3000, 1, generator=torch.Generator().manual_seed(k))

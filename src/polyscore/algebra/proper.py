@@ -103,10 +103,11 @@ def certainty(factors: Sequence[Fitted], exponents: Sequence[float], moved: floa
     The error stays that of the fits: one that grew with what is moved would never be outrun where a factor of few
     points leads.
     """
-    directions = _directions(factors, exponents)
+    signs = [math.copysign(1.0, w) for w in exponents]
+    scales = [(1 + moved * factor.errors) ** sign for factor, sign in zip(factors, signs, strict=True)]
+    directions = _directions(factors, exponents, scales)
     rate, variance = torch.zeros(directions.shape[1], dtype=torch.float64), torch.zeros(directions.shape[1])
-    for factor, w in zip(factors, exponents, strict=True):
-        scale = (1 + moved * factor.errors) ** (1.0 if w > 0 else -1.0)
+    for factor, w, scale in zip(factors, exponents, scales, strict=True):
         forms = values_of(factor.components.precisions, directions)
         least, where = forms.min(0)
         rate = rate + w * (scale[:, None] * forms).amin(0)
@@ -114,12 +115,17 @@ def certainty(factors: Sequence[Fitted], exponents: Sequence[float], moved: floa
     return (rate / variance.sqrt()).min().item()
 
 
-def _directions(factors: Sequence[Fitted], exponents: Sequence[float]) -> Tensor:
-    """Columns `(d, n)` along which rates are looked at: all around, and the axes of the widest components' sum."""
-    widest = [factor.components.precisions[factor.components.variances.amax(-1).argmax()] for factor in factors]
-    total = torch.stack([w * form for w, form in zip(exponents, widest, strict=True)]).sum(0)
-    axes = torch.linalg.eigh(total).eigenvectors
-    return torch.cat([axes, fan(len(total))], 1)
+def _directions(factors: Sequence[Fitted], exponents: Sequence[float], scales: Sequence[Tensor]) -> Tensor:
+    """Columns `(d, n)` along which rates are looked at: all around, and the axes of the widest components' sum.
+
+    Moving turns these axes where factors stand on unequally many points, and no fan finds them in many dimensions.
+    """
+    places = [int(factor.components.variances.amax(-1).argmax()) for factor in factors]
+    widest = [factor.components.precisions[k] for factor, k in zip(factors, places, strict=True)]
+    moved = [scale[k] * form for scale, k, form in zip(scales, places, widest, strict=True)]
+    axes = [torch.linalg.eigh(sum(w * form for w, form in zip(exponents, forms, strict=True))).eigenvectors
+            for forms in (widest, moved)]  # fmt: skip
+    return torch.cat([*axes, fan(len(widest[0]))], 1)
 
 
 def _least_move(factors: Sequence[Fitted], exponents: Sequence[float], wanted: float) -> float:

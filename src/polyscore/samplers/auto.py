@@ -36,7 +36,7 @@ from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.loop import iterate
-from polyscore.samplers.pilots import Choice, Pilots, by_agreement, by_stand_in, left_as_they_are
+from polyscore.samplers.pilots import UNKNOWN, Choice, Pilots, by_agreement, by_stand_in, left_as_they_are
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Sampler
 from polyscore.schema import count, setting
@@ -68,10 +68,11 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
 
 def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:
     """The first answer that settles it; where none does, pilot swarms count the particles."""
-    if (known := _beforehand(q, most)) is not None:
-        return known
+    if (plain := _beforehand(q, most)) is not None:
+        return plain
     if q.is_tilted:
-        also = " Weights are needed for the bend of the coordinates, since W is not 1."
+        known = q.is_closed_form or alternatives(q, 1, seed)
+        also = " Weights are needed for the bend of the coordinates, since W is not 1." + ("" if known else UNKNOWN)
     else:
         found, also = correction(q, seed, steps), ""
         if (settled := _by_correction(q, found, most)) is not None:

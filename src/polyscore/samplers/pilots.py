@@ -29,7 +29,7 @@ _SHARED, _SOME = 0.5, 0.1  # effective share at which pooled swarms are enough, 
 _FIRST = 16  # particles
 _LITTLE = 1.0  # variance of log-weights beyond which fewer than exp(-1) of the samples count
 _AWAY, _FAR = 3.0, 0.15  # times the distance of two draws, and deviations: networks are at odds with themselves
-_UNKNOWN = (
+UNKNOWN = (
     " Nothing is known of the error of these scores, and where they are wrong correction makes it worse: fit with "
     "kind='structured' or ensemble=5 to know it."
 )
@@ -124,7 +124,7 @@ def by_stand_in(pilots: Pilots, most: int, signal: float) -> Choice:
     stand = stand_in(q, seed)
     drawn = None if stand is None else outputs(stand, derive(seed, "expected"), _SWARMS)
     if drawn is None:
-        return choice._replace(reason=choice.reason + _UNKNOWN)
+        return choice._replace(reason=choice.reason + UNKNOWN)
     expected, others = drawn
     settled = isinstance(choice.sampler, FeynmanKac) and choice.sampler.clip is None and len(pilots.runs) == 1
     for sampler in (Denoise(),) if settled else (Denoise(), _clipped(most)):  # a clip takes from what all agree on
@@ -132,7 +132,7 @@ def by_stand_in(pilots: Pilots, most: int, signal: float) -> Choice:
     away = {sampler: distance(q, some_particles(run, seed), expected)
             for sampler, run in pilots.runs.items() if run is not None}  # fmt: skip
     if not away:
-        return choice._replace(reason=choice.reason + _UNKNOWN)
+        return choice._replace(reason=choice.reason + UNKNOWN)
     best, own = min(away, key=away.__getitem__), distance(q, others, expected)
     doubts = choice.doubts if best == choice.sampler else ()
     doubts += left_as_they_are(signal) if isinstance(best, Denoise) else ()
