@@ -79,6 +79,14 @@ def test_variables_of_other_units_have_scales_of_their_own() -> None:
         assert 1000 < across < 4000 and 0.004 < up < 0.016 and axis.get_aspect() == "auto"
 
 
+def test_skewed_variables_fill_the_picture() -> None:
+    """Exponentials end at 0: an axis that is as long on either side of the median would be half empty."""
+    points = -torch.rand(4000, 3, generator=torch.Generator().manual_seed(0)).log() * torch.tensor([300.0, 1e-2, 1.0])
+    for axis in (*plots.density(points).axes, plots.scatter(points[:, :2]).axes[0]):
+        low, high = axis.get_xlim()
+        assert -0.1 * high < low < 0 and high > 5 * points.median(0).values.min()
+
+
 def test_odd_points_and_names_are_drawn() -> None:
     constant = torch.ones(50, 2)
     holes = torch.cat([torch.randn(50, 2), torch.full((3, 2), torch.nan), torch.full((1, 2), torch.inf)])

@@ -182,6 +182,8 @@ def _show(summary: dict[str, Any], out: Path, imports: tuple[Module, ...]) -> No
         "next": f"polyscore {imported}sample {quote(str(out))} {quote(example_of(list(summary['conditions'])))} "
         "-o samples.csv",
     }
+    if len(summary["conditions"]) > 2 and _control(list(summary["conditions"])) is None:
+        lines[""] = "no condition is called control, ctrl or base: put yours behind the /"
     grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in lines.items():
         grid.add_row(Text(name, style="bold"), visible(text))
@@ -198,12 +200,18 @@ def _learned(summary: dict[str, Any]) -> str:
 
 def example_of(conditions: list[str]) -> str:
     """An expression over a family's own conditions: two others over the base, or what there is."""
-    from polyscore.algebra import BASES
     from polyscore.algebra.expressions import quoted
 
-    base = next((name for name in conditions if name.strip().lower() in BASES), conditions[-1])
+    base = _control(conditions) or conditions[-1]
     others = [quoted(name) for name in conditions if name != base][:2]
     return " * ".join(others or [quoted(base)]) + (f" / {quoted(base)}" if len(others) > 1 else "")
+
+
+def _control(conditions: list[str]) -> str | None:
+    """The condition whose name says that it is the control, if there is one."""
+    from polyscore.algebra import BASES
+
+    return next((name for name in conditions if name.strip().lower() in BASES), None)
 
 
 def _few(names: list[str]) -> str:

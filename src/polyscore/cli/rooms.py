@@ -74,7 +74,7 @@ def pack(
 
         files = write(Dataset(dataset), out, quality=None if lossless else quality)
         size = show_bytes(sum(file.stat().st_size for file in files))
-    show.stdout().print(f"wrote {len(files)} shards, {size}, to {out}", soft_wrap=True)
+    show.stdout().print(f"wrote {len(files)} shard{'s' * (len(files) > 1)}, {size}, to {out}", soft_wrap=True)
 
 
 @app.command("unpack")

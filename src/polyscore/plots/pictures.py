@@ -6,7 +6,7 @@ first use.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +129,17 @@ def _stretch(axis: Axes, clouds: Sequence[Tensor], centre: Tensor) -> None:
     across, up = (1.05 * max(reach_of((points - centre)[:, [k]]) for points in clouds) for k in (0, 1))
     if max(across, up) > 4 * min(across, up):
         axis.set_aspect("auto")
-        axis.set_xlim(centre[0].item() - across, centre[0].item() + across)
-        axis.set_ylim(centre[1].item() - up, centre[1].item() + up)
+        axis.set_xlim(*_span([points[:, 0] for points in clouds]))
+        axis.set_ylim(*_span([points[:, 1] for points in clouds]))
+
+
+def _span(columns: Iterable[Tensor]) -> tuple[float, float]:
+    """From where to where a variable is shown: all but a thousandth on either side, however far that is."""
+    ends = torch.tensor([0.001, 0.999], dtype=torch.float64)
+    found = torch.stack([torch.quantile(values[:10_000].double(), ends) for values in columns])
+    low, high = found[:, 0].min().item(), found[:, 1].max().item()
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def _name_axes(axis: Axes, labels: Sequence[str]) -> None:
@@ -141,9 +150,7 @@ def _name_axes(axis: Axes, labels: Sequence[str]) -> None:
 
 def _marginal(axis: Axes, columns: Mapping[str, Tensor], known: Any) -> None:
     """One variable: samples filled, the target a line, exact where its density is known."""
-    centre = columns["samples"].median()
-    reach = 1.1 * max(reach_of((values - centre)[:, None]) for values in columns.values())
-    span = ((centre - reach).item(), (centre + reach).item())
+    span = _span(columns.values())
     axis.hist(columns["samples"].numpy(), bins=60, range=span, density=True, color=BLUE, alpha=0.5, label="samples")
     if known is not None:
         ticks = torch.linspace(*span, 500, dtype=torch.float64)
