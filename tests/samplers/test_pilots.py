@@ -44,9 +44,16 @@ def test_swarms_that_disagree_are_doubted_where_scores_are_learned_alone():
     for share, clip, doubts in ((0.95, None, 0), (0.31, None, 1), (0.29, 15, 2), (math.nan, 15, 2)):
         learned = by_agreement(Written(ASKED, {16: share}), 16)
         assert (learned.sampler.clip, len(learned.doubts)) == (clip, doubts)
-        closed = by_agreement(Written(CLOSED, {16: share}), 16)
-        assert closed.sampler == ps.FeynmanKac(16, threshold=0.5) and closed.doubts == ()
     assert "0 % at K = 16" in learned.reason and learned.doubts[0] == "it may grow"
+
+
+def test_swarms_in_closed_form_are_pooled_unless_few_count():
+    """And half of them are enough, where learned scores ask for nine in ten."""
+    for share, particles, is_pooled in ((0.6, 16, True), (0.4, 64, True), (0.11, 64, True), (0.09, 64, False)):
+        choice = by_agreement(Written(CLOSED, {16: share, 64: share}), 64)
+        assert choice.sampler == ps.FeynmanKac(particles, threshold=0.5, pooled=is_pooled) and choice.doubts == ()
+        assert ("drawn from all swarms" in choice.reason) is is_pooled
+    assert not by_agreement(Written(CLOSED, {16: math.nan}), 16).sampler.pooled
 
 
 def judged(monkeypatch, shares, away, signal=0.5, own=0.05):
