@@ -107,6 +107,16 @@ def test_few_swarms_that_hold_the_evidence_are_told():
     assert any("only" in finding and "Use more particles" in finding for finding in pooled(torn, 0).findings)
 
 
+def test_naive_paths_that_one_swarm_outweighs_are_told():
+    """One particle has no swarm to lose: what its evidence says of the others is all there is."""
+    q = compose(gaussian_family(12), a=2, b=2, base=-1)
+    run = quiet(ps.FeynmanKac(1, steps=20, pooled=True), q, 500, 0)
+    assert len(torch.unique(run.samples, dim=0)) < 100
+    assert any("agree on the evidence" in finding for finding in run.findings)
+    near = quiet(ps.FeynmanKac(1, pooled=True), compose(gaussian_family(2), a=0.6, b=0.4), 2000, 0)
+    assert near.findings == [] and "Nothing speaks against it" in near.summary()
+
+
 def test_a_run_without_evidence_stays_as_it_is():
     run = quiet(ps.Denoise(steps=20), far_apart(), 100, 1)
     assert pooled(run, 0) is run

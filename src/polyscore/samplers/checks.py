@@ -132,7 +132,8 @@ def _warn_of_signal(plan: Plan) -> None:
     if left > (0.5 if extent.known else _SIGNAL):
         warn(
             f"the schedule should end in noise; {schedule} leaves {left:.2g} deviations of the signal at its noisy "
-            "end, more than the start can know. Standardise the data, or raise the schedule's last beta."
+            "end, more than the start can know. Standardise the data, or raise the schedule's last beta; of a model "
+            "that is trained already, look at each condition by itself first."
         )
 
 

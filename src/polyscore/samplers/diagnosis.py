@@ -39,7 +39,9 @@ def findings(run: Run) -> list[str]:
     found = [_of_strays(run), _of_reach(run), _of_width(run), _of_acceptance(run)]
     if particles > 1:
         found += [_of_weights(run, particles), _of_ancestors(run, particles), _of_steps(run)]
-        found += [_of_swarms(run, particles), _of_shift(run, particles)]
+        found += [_of_shift(run, particles)]
+    if particles > 1 or run.pooled:
+        found += [_of_swarms(run, particles)]
     return [sentence for sentence in [*found, _of_evidence(run)] if sentence]
 
 
@@ -73,10 +75,14 @@ def _of_width(run: Run) -> str:
     least, most = _UNIT
     if run.sized or not (run.width < least or run.width > most) or len(run.samples) < _FEWEST:
         return ""
+    remedy = (
+        "Standardise the data, name its units: Family(members, units=(shift, scale)), or write its moments()."
+        if math.isnan(run.reach)  # else they are in units
+        else "Train for longer, or look at each condition by itself first."
+    )
     return (
         "sources of unknown size should be about 1 wide, for which noise and steps are chosen; these samples are "
-        f"{run.width:.2g} wide. Standardise the data, name its units: Family(members, units=(shift, "
-        "scale)), or write its moments()."
+        f"{run.width:.2g} wide. {remedy}"
     )
 
 
@@ -244,9 +250,10 @@ def _doubt(run: Run, swarms: int) -> str:
 def verdict(run: Run) -> str:
     """What can be said where nothing was found."""
     composed = " * " in run.composition or "^" in run.composition
-    if run.log_weights.shape[1] == 1 and composed and run.reason:
+    unweighted = run.log_weights.shape[1] == 1 and not run.pooled
+    if unweighted and composed and run.reason:
         return "Scores were added without weights, for the reason above; FeynmanKac(16) shows what those would change."
-    if run.log_weights.shape[1] == 1 and composed:
+    if unweighted and composed:
         return "Without weights nothing is known of the error of adding scores: compare with FeynmanKac(16)."
     return "Nothing speaks against it; compare another K and seed before you believe it."
 
