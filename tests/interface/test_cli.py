@@ -124,6 +124,11 @@ def test_evidence_under_a_clip_is_called_biased(tmp_path: Path) -> None:
     assert json.loads(sample(tmp_path, "a1", "--json", "--force").stdout)["exact_ess"] is None
 
 
+def test_outputs_are_pooled_where_that_is_asked_for(tmp_path: Path) -> None:
+    found = sample(tmp_path, "a1 * a2 / base", "-K", "2", "--pooled", "--json")
+    assert "pooled=True" in json.loads(found.stdout)["sampler"]
+
+
 def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("conditions: {a: {kind: gaussian, dim: 1}}")
     outputs = ["--out", str(tmp_path / "one.npz"), "--plot", str(tmp_path / "one.png")]
@@ -148,6 +153,7 @@ def test_one_dimension_is_plotted_too(tmp_path: Path) -> None:
         ("a1 * a2 / base^1.5", [], ["must be normalisable", "grows along", "wider base"]),
         ("a1", ["--naive", "--published"], ["must not be given together"]),
         ("a1", ["--published", "--churn", "0"], ["--published must go with", "--churn"]),
+        ("a1", ["--naive", "--pooled"], ["--naive must go with", "--pooled"]),
         ("a1", ["--device", "abacus"], ["--device must name a device", "'abacus'", "cpu"]),
     ],
 )
