@@ -17,8 +17,10 @@ Five questions, in this order.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,12 +39,14 @@ from polyscore.samplers.denoise import Denoise
 from polyscore.samplers.feynman_kac import FeynmanKac
 from polyscore.samplers.loop import iterate
 from polyscore.samplers.pilots import UNKNOWN, Choice, Pilots, by_agreement, by_stand_in, left_as_they_are
+from polyscore.samplers.plan import Plan
 from polyscore.samplers.run import Run
 from polyscore.samplers.sampler import Sampler
 from polyscore.schema import count, setting
 
-_OTHERS = 8  # redrawn fits
-_PATHS = 256  # particles that gather log-weights
+_FEW, _MANY = (8, 256), (64, 1024)  # redrawn fits, and particles that gather log-weights
+_CLOSE = 4.0  # times what would decide the other way, within which few of them do not decide
+_SMALL = 12  # coordinates, beyond which many take long, and few tell as much: variances are sums over them
 _SHOWN = 4.0  # times the variance that other fits give: two standard errors
 _MOST_COORDINATES = 256  # of a point, beyond which no pilot is run; none of pictures, whose models are slow
 
@@ -137,22 +141,37 @@ class Correction(NamedTuple):
     redrawn: float | None
     halved: float | None
 
+    @property
+    def is_close(self) -> bool:
+        """Whether chance could have decided: eight fits tell their variance to a half."""
+        said = [value for value in (self.redrawn, self.halved) if value is not None]
+        return any(self.signal < _CLOSE * _SHOWN * value < _CLOSE**2 * self.signal for value in said)
+
 
 def correction(q: Composition, seed: int, steps: int = 100) -> Correction:
-    """Return what there is to correct, and what speaks against it."""
-    plan = before(FeynmanKac(1, steps=steps), q, Asked(_PATHS, seed, history=False))
-    redrawn, halved = alternatives(q, _OTHERS, seed), halves(q)
-    fields = [plan.sampler.prepare(each, plan.times, plan.like) for each in (q, *redrawn, *halved)]
-    total = torch.zeros(len(fields), _PATHS, dtype=torch.float64, device=plan.like.device)
-    last: list[Tensor] | None = None
-    for i, state in enumerate(iterate(plan, 0, _PATHS, graphs=False)):
-        rates = [step.rate_of(plan, state.x, *field(state.x, i), i)[:, 0].double() for field in fields]
-        if last is not None:
-            now = plan.coefficients(i - 1)
-            total += torch.stack([step.gain(plan, a, b, now) for a, b in zip(last, rates, strict=True)])
-        last = rates
-    away = [_variance(other - total[0]) for other in total[1:]]
-    return Correction(_variance(total[0]), _mean(away[: len(redrawn)]), _mean(away[len(redrawn) :]))
+    """Return what there is to correct, and what speaks against it: by a few redrawn fits, by many if that is close."""
+    found = _correction(q, seed, steps, *_FEW)
+    dear = not q.is_closed_form or math.prod(q.event) > _SMALL
+    return found if dear or not found.is_close else _correction(q, seed, steps, *_MANY)
+
+
+def _correction(q: Composition, seed: int, steps: int, others: int, paths: int) -> Correction:
+    plan = before(FeynmanKac(1, steps=steps), q, Asked(paths, seed, history=False))
+    points = [state.x for state in iterate(plan, 0, paths, graphs=False)]
+    own = _gathered(plan, q, points)
+    redrawn, halved = (_mean([_variance(_gathered(plan, other, points) - own) for other in found])
+                       for found in (alternatives(q, others, seed), halves(q)))  # fmt: skip
+    return Correction(_variance(own), redrawn, halved)
+
+
+def _gathered(plan: Plan, q: Composition, points: Sequence[Tensor]) -> Tensor:
+    """Log-weights that `q` gives to paths through these points, one at every time."""
+    field = plan.sampler.prepare(q, plan.times, plan.like)
+    rates = [step.rate_of(plan, x, *field(x, i), i)[:, 0].double() for i, x in enumerate(points)]
+    total = torch.zeros_like(rates[0])
+    for i, (a, b) in enumerate(itertools.pairwise(rates)):
+        total += step.gain(plan, a, b, plan.coefficients(i))
+    return total
 
 
 def _mean(values: list[float]) -> float | None:
