@@ -360,3 +360,18 @@ def test_cells_that_two_stores_have_differently_are_counted(tmp_path: Path) -> N
     assert (one.conflicts(two), two.conflicts(one), one.conflicts(one)) == (3, 3, 0)
     before = results(one)
     assert one.merge(two) == 0 and results(one) == before
+
+
+def test_a_record_says_what_was_chosen(tmp_path: Path) -> None:
+    """Of samplers that choose, and of no other."""
+    text = """
+samplers: {chosen: {kind: auto}, naive: {kind: denoise}}
+protocol: {reference: exact, swarms: 40, projections: 16}
+experiments:
+  one: {setting: gaussian-nonfactorized-id, models: analytic, samplers: [chosen, naive], runs: 1,
+        conditions_alone: false}
+"""
+    store = Store(tmp_path / "a")
+    run(list(specs.parse(text).values()), store, device="cpu")
+    told = {record.cell.sampler: record.about.get("chosen") for record in store.records.values()}
+    assert told["naive"] is None and told["chosen"].startswith("Controlled(particles=4")

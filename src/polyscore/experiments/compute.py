@@ -111,6 +111,7 @@ def compute(
     about = {"version": polyscore.__version__, "torch": torch.__version__.split("+")[0], "device": name,
              "arithmetic": run.arithmetic, "strays": run.strays,
              "seconds": round(time.perf_counter() - started, 3)}  # fmt: skip
+    about |= {"chosen": run.sampler} if run.reason else {}
     return {key: float(f"{value:.6g}") for key, value in results.items()}, about
 
 
