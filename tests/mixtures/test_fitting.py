@@ -225,3 +225,18 @@ def test_the_prior_keeps_components_off_single_points():
     torch.testing.assert_close(fit.covariances[2], (4 / 7 * x.var(0, correction=0) / 3).diag())
     alone = maximise(Products(x), torch.ones(303, 1, dtype=torch.float64), SHAPES[0], Prior.of(x, 1))
     torch.testing.assert_close(alone.covariances[0], x.T.cov(correction=0))
+
+
+@pytest.mark.parametrize("dim, place", [(3, 1e6), (20, 0.0), (20, -300.0)])
+def test_the_joint_density_is_that_of_torch_far_from_the_origin(dim, place):
+    draw = torch.Generator().manual_seed(dim)
+    means = place + 3 * torch.randn(4, dim, generator=draw, dtype=torch.float64)
+    roots = torch.randn(4, dim, dim, generator=draw, dtype=torch.float64) / dim**0.5
+    covariances = roots @ roots.mT + 0.1 * torch.eye(dim, dtype=torch.float64)
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    x = place + 5 * torch.randn(50, dim, generator=draw, dtype=torch.float64)
+    parts = [torch.distributions.MultivariateNormal(m, c).log_prob(x) for m, c in zip(means, covariances)]
+    expected = weights.log() + torch.stack(parts, 1)
+    torch.testing.assert_close(
+        Fit(weights, means, covariances, SHAPES[0], 50).log_joint(x), expected, rtol=1e-6, atol=1e-6
+    )

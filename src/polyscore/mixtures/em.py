@@ -63,10 +63,11 @@ class Fit:
     def log_joint(self, x: Tensor) -> Tensor:
         """Return log w_k N(x; m_k, C_k), `(n, d) -> (n, M)`."""
         roots = torch.linalg.cholesky(self.covariances)
-        away = (x[None] - self.means[:, None]).mT  # (M, d, n)
-        # Coordinate by coordinate: a sum over so short an axis took half of the time of a fit.
-        solved = torch.linalg.solve_triangular(roots, away, upper=False).square().unbind(1)
-        squares = functools.reduce(torch.add, solved)
+        centre, eye = self.means.mean(0), torch.eye(x.shape[1], dtype=x.dtype)
+        whiten = torch.linalg.solve_triangular(roots, eye.expand_as(roots), upper=False)  # (M, d, d)
+        # One matrix product for all components: solving for each point took a third of the time of a fit.
+        solved = (whiten.flatten(0, 1) @ (x - centre).T).view(*self.means.shape, len(x))
+        squares = solved.sub_(whiten @ (self.means - centre)[..., None]).square_().sum(1)
         return (self._constants(roots)[:, None] - 0.5 * squares).T
 
     def _constants(self, roots: Tensor) -> Tensor:
