@@ -32,25 +32,22 @@ FORMAT, VERSION, FOLDER = "polyscore-images", 1, "export"
 LARGEST = 15 * 2**20  # bytes of a shard
 _HEADER = 2**17  # of them for names and description
 Networks = Mapping[str, tuple[tuple[str, ...], dict[str, Tensor]]]  # by name: conditions and weights
-Done = tuple[bool, int, int, dict[str, float], dict[str, list[dict[str, Any]]]]
+History = dict[str, list[dict[str, Any]]]  # by network: what was measured, the newest last
+Done = tuple[bool, int, int, dict[str, float], History]  # what `Trained` has of it
 
 
-def write(
-    out: Path, about: dict[str, Any], networks: Networks, history: Mapping[str, Any], steps: int,
-    folder: Path | None = None,
-) -> Path:  # fmt: skip
-    """Write the export of a training, by default into a folder of its own there; return that folder."""
-    folder, recipe = folder or out / FOLDER, Recipe.from_dict(about["recipe"])
+def write(folder: Path, identity: dict[str, Any], networks: Networks, history: Mapping[str, Any], steps: int) -> None:
+    """Write the export of a training into a folder."""
+    recipe = Recipe.from_dict(identity["recipe"])
     told = {name: _write_network(folder, name, *network) for name, network in networks.items()}
     digest = hashlib.sha256(json.dumps([one["digest"] for one in told.values()]).encode()).hexdigest()
     conditions = max(len(one["conditions"]) for one in told.values())
     model = {
-        "format": FORMAT, "version": VERSION, **about, "networks": told, "digest": digest, "steps": steps,
+        "format": FORMAT, "version": VERSION, **identity, "networks": told, "digest": digest, "steps": steps,
         "history": dict(history), "unet": config(recipe.unet, conditions),
         "scheduler": {key: value for key, value in scheduler().config.items() if not key.startswith("_")},
     }  # fmt: skip
     write_text(folder / "model.json", json.dumps(model, indent=2) + "\n")
-    return folder
 
 
 def _write_network(folder: Path, name: str, conditions: tuple[str, ...], weights: dict[str, Tensor]) -> dict[str, Any]:
@@ -135,14 +132,17 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
             "Name another folder."
         )
     with reading(out):
-        history = told["history"]
-        last = {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
-        return True, told["steps"], told["steps"], last, history
+        return True, told["steps"], told["steps"], newest(told["history"]), told["history"]
+
+
+def newest(history: History) -> dict[str, float]:
+    """Return the newest held-out losses, by condition."""
+    return {name: loss for entries in history.values() if entries for name, loss in entries[-1]["held_out"].items()}
 
 
 def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:
     """Return the networks of an export in float32, by the conditions that their labels number."""
-    told, where = about(path), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    told, where = about(path), check_device(device)
     folder = Path(told["folder"])
     with reading(folder):
         recipe = Recipe.from_dict(told["recipe"])

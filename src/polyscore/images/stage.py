@@ -16,6 +16,7 @@ import torch
 
 import polyscore
 from polyscore.algebra import Family
+from polyscore.devices import best_device
 from polyscore.errors import ScoreError
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.driver import Outcome
@@ -27,8 +28,11 @@ from polyscore.images.classifier import Classifier, Lessons, load_classifier, tr
 from polyscore.images.composing import compose
 from polyscore.images.counting import NONE
 from polyscore.images.experiment import ImageExperiment
+from polyscore.images.export import load
 from polyscore.images.measuring import Embed, Yardstick, embedding
 from polyscore.images.real import Real
+from polyscore.images.recipe import Recipe
+from polyscore.images.training import train
 from polyscore.notices import warn
 from polyscore.rng import derive
 from polyscore.rooms import Dataset
@@ -66,7 +70,7 @@ class Stage:
     embed: Embed | None = None
 
     def __post_init__(self) -> None:
-        self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = self.device or best_device()
         self.clock = Clock(time.monotonic(), self.seconds)
         self.yardsticks: dict[tuple[int, Lessons], Yardstick] = {}
         self.computed = 0
@@ -185,10 +189,6 @@ class Stage:
 
 def learnt_by_training(experiment: ImageExperiment, stage: Stage, seconds: float | None) -> Learnt | None:
     """Train the model of an experiment, or read it where that is done; None where it does not fit into the seconds."""
-    from polyscore.images.export import load
-    from polyscore.images.recipe import Recipe
-    from polyscore.images.training import train
-
     began, folder = time.monotonic(), stage.models / experiment.folder
     trained = train(
         stage.dataset, experiment.mixtures, folder, recipe=Recipe.from_dict(experiment.recipe),
