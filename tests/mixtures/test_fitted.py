@@ -53,3 +53,16 @@ def test_mixtures_of_two_networks_are_no_file_of_one():
     one, other = (network(fit([1.0], [[[v]]])) for v in (1.0, 2.0))
     assert are_fitted([Fitted(one, 0), Fitted(one, 0)]) and not are_fitted([Fitted(one, 0), Fitted(other, 0)])
     assert not are_fitted([Fitted(one, 0), ps.Gaussian(dim=1)]) and not are_fitted([])
+
+
+def test_a_tail_is_one_point_more_with_the_whole_covariance():
+    """Components at (0, 0) and (10, 10), 400 points: N((7, 7), 3 C) with the weight of one of 401."""
+    first, second = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=F64), torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=F64)
+    found = Fitted(network(fit([0.3, 0.7], [first.tolist(), second.tolist()], 400)), 0)
+    tail = found.with_tail(3.0).components
+    covariance = 0.3 * first + 0.7 * second + 0.3 * 0.7 * 100
+    torch.testing.assert_close(tail.means[-1], torch.tensor([7.0, 7.0], dtype=F64), rtol=1e-5, atol=0)
+    spread = (tail.bases[-1] * tail.variances[-1]) @ tail.bases[-1].mT
+    torch.testing.assert_close(spread, 3 * covariance, rtol=1e-5, atol=0)
+    weights = torch.tensor([0.3 * 400, 0.7 * 400, 1], dtype=F64) / 401
+    torch.testing.assert_close(tail.weights, weights, rtol=1e-6, atol=0)
