@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from polyscore.devices import check_device
 from polyscore.errors import PolyscoreError, listed, require, shorten
 from polyscore.files.atomic import write_text
+from polyscore.files.shards import cut
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.recipe import Recipe, UNet
 from polyscore.images.unet import build, config, scheduler
@@ -53,27 +54,14 @@ def write(folder: Path, identity: dict[str, Any], networks: Networks, history: M
 def _write_network(folder: Path, name: str, conditions: tuple[str, ...], weights: dict[str, Tensor]) -> dict[str, Any]:
     bad = [key for key, value in weights.items() if not value.isfinite().all()]
     require(not bad, "weights in half precision", "be finite", f"{bad[:3]} that are not", "Train with weight_decay.")
-    parts = list(_parts(weights))
+    for key, value in weights.items():
+        require(value.nbytes + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes",
+                f"{key} of {value.nbytes}", "Train a narrower network.")  # fmt: skip
+    parts = list(cut(weights.items(), lambda item: item[1].nbytes, LARGEST - _HEADER))
     files = [f"{name}-{k + 1:04}-of-{len(parts):04}.safetensors" for k in range(len(parts))]
     for file, part in zip(files, parts, strict=True):
-        write_tensors(folder / file, part, {"kind": "image weights", "network": name})
+        write_tensors(folder / file, dict(part), {"kind": "image weights", "network": name})
     return {"conditions": list(conditions), "shards": files, "digest": _digest(weights)}
-
-
-def _parts(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Cut a row of tensors so that no part is too large."""
-    part: dict[str, Tensor] = {}
-    size = _HEADER
-    for name, value in weights.items():
-        more = value.numel() * value.element_size()
-        require(more + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes", f"{name} of {more}",
-                "Train a narrower network.")  # fmt: skip
-        if part and size + more > LARGEST:
-            yield part
-            part, size = {}, _HEADER
-        part[name] = value
-        size += more
-    yield part
 
 
 def _digest(weights: Mapping[str, Tensor]) -> str:
