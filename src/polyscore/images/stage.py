@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +161,13 @@ class Stage:
             self.listener(Event(what, done, total))
 
     def _yardstick(self, experiment: ImageExperiment) -> Yardstick:
-        """The classifier of a resolution, trained once, and the real rooms."""
+        """The classifier of a resolution, trained once, and the real rooms, whose features are found once, too."""
         place = (experiment.resolution, experiment.lessons)
         if place not in self.yardsticks:
             real = Real(self.dataset, experiment.resolution)
-            embed = self.embed or embedding(self.device)
-            self.yardsticks[place] = Yardstick(
-                real, self._classifier(real, experiment.lessons), embed, device=str(self.device)
-            )
-        yardstick = self.yardsticks[place]
-        yardstick.reference = experiment.reference
-        return yardstick
+            classifier, embed = self._classifier(real, experiment.lessons), self.embed or embedding(self.device)
+            self.yardsticks[place] = Yardstick(real, classifier, embed, device=str(self.device))
+        return replace(self.yardsticks[place], reference=experiment.reference)
 
     def _classifier(self, real: Real, lessons: Lessons) -> Classifier:
         known = digest([real.digest, vars(lessons)])
