@@ -13,8 +13,9 @@ from polyscore.errors import ArgumentError, shorten
 from polyscore.limits import physical_memory
 
 
-def check_device(device: torch.device | str, subject: str = "device") -> torch.device:
-    """Return the device if this machine has it, or say what to use."""
+def check_device(device: torch.device | str | None, subject: str = "device") -> torch.device:
+    """Return the device if this machine has it, or say what to use; by default the GPU where there is one."""
+    device = best_device() if device is None else device
     try:
         found = torch.empty(0, device=device).device
         if found.type == "meta":
@@ -25,6 +26,11 @@ def check_device(device: torch.device | str, subject: str = "device") -> torch.d
             f"{subject} must name a device of this machine; got {shorten(str(device))}. "
             f"Use one of {', '.join(_known())}."
         ) from error
+
+
+def best_device() -> str:
+    """Return the name of the GPU where there is one, else of the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _known() -> list[str]:

@@ -1,8 +1,9 @@
-"""How much memory there is, asked before anything large is allocated; and whether what is freed is kept."""
+"""How much memory and disk there is, asked before anything large is made; and whether what is freed is kept."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,13 @@ def require_memory(numbers_bytes: int, subject: str, remedy: str) -> None:
     free = available_memory()
     require(free is None or numbers_bytes <= free, subject, "fit into memory",
             f"{show_bytes(numbers_bytes)} needed, {show_bytes(free or 0)} available", remedy)  # fmt: skip
+
+
+def require_space(out: Path, needed: int, subject: str, remedy: str) -> None:
+    """Raise `ArgumentError` where so many bytes do not fit onto the disk of a folder, which need not be there yet."""
+    free = shutil.disk_usage(next(folder for folder in (out, *out.parents) if folder.exists())).free
+    require(needed <= free, subject, "fit on the disk",
+            f"at least {show_bytes(needed)} needed, {show_bytes(free)} free", remedy)  # fmt: skip
 
 
 def available_memory() -> int | None:

@@ -182,6 +182,12 @@ def test_intervals_of_the_distance_reach_what_never_came(truth):
     assert alone.tv_interval[1] > 0.007  # as far as the shares of the same tally
 
 
+def test_rates_have_half_an_image_spread_over_each_row():
+    table = rates(np.array([[3, 1, 0], [0, 2, 6]]))
+    np.testing.assert_allclose(table[0], np.array([3 + 1 / 6, 1 + 1 / 6, 1 / 6]) / 4.5)
+    np.testing.assert_allclose(table[1:], [np.array([1 / 6, 2 + 1 / 6, 6 + 1 / 6]) / 8.5, [0, 0, 1]])
+
+
 def test_rates_are_redrawn_by_the_held_out_images_behind_them():
     """Of 40 and 90 images by the posterior Dirichlet(counts + 1/2); 500 draws know a deviation to 3 %: four such."""
     confusion = np.array([[30, 6, 4], [9, 80, 1]])
@@ -206,6 +212,9 @@ def test_results_are_numbers_by_name():
     found = Tally(CLASSES, (20, 50, 80, 100, 6), perfect(), masses).results()
     assert found[f"count {NONE}"] == 6 and found["mass couch"] == 0.2 and found["mass none"] == 0
     assert found["tv_low"] <= found["tv"] <= found["tv_high"] and 0 < found["p"] <= 1
+    never = Tally(CLASSES, (0, 256, 0, 0, 0), perfect(), masses).results()  # posterior draws have some of each class
+    assert all(never[f"low {name}"] <= never[f"share {name}"] <= never[f"high {name}"] for name in (*CLASSES, NONE))
+    assert never["share empty"] == never["low empty"] == 0 and never["high couch"] == 1
     assert sum(found[f"share {name}"] for name in (*CLASSES, NONE)) == pytest.approx(1)
 
 
@@ -276,11 +285,11 @@ def test_images_are_a_function_of_the_seed_and_memory_is_bounded(monkeypatch):
 
 
 def test_what_is_out_of_range_counts_by_images_whatever_their_part(monkeypatch):
-    """Twelve swarms in parts of five, five and two; those of the last part are all out of range."""
+    """Twelve swarms in parts of five, five and two; those of the last part are out of range by more than a tenth."""
     import torch
 
     def run(q, sampler, part, count, *_):
-        return torch.full((count, *q.event), 2.0 * (part == 2)), np.ones(count, int), float(part)
+        return torch.full((count, *q.event), (-1.0, 1.19, -1.21)[part]), np.ones(count, int), float(part)
 
     monkeypatch.setattr("polyscore.images.composing._MOST_NUMBERS", 5 * 4 * 192)
     monkeypatch.setattr("polyscore.images.composing._run", run)

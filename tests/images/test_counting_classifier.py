@@ -38,6 +38,22 @@ def test_it_tells_the_classes_of_new_images_apart(classifier):
     assert classifier.confusion(some).shape == (2, 3) and classifier.accuracy(some) > 0.98
 
 
+def test_verdicts_on_held_out_images_are_counted():
+    """Of two of each class one is right and one called none; one is right and one taken for the other."""
+    logits = torch.tensor([[4.0, 0.0, 0.0], [0.0, 0.0, 9.0], [0.0, 4.0, 0.0], [4.0, 0.0, 0.0]])
+    made = Classifier(Network(SIDE, 3, 4), ("one", "two"), SIDE, 2.0, logits, torch.tensor([0, 0, 1, 1]), QUICK)
+    assert made.confusion().tolist() == [[1, 0, 1], [1, 1, 0]] and made.false_alarms == 0.25
+    assert made.accuracy() == pytest.approx(2 / 3) and made.accuracy(["two"]) == 1
+
+
+def test_the_threshold_is_set_by_images_that_measure_nothing(classifier):
+    """By their share, 1 %, of the half that is not kept."""
+    logits = classifier.logits(images(100, 2)[0])
+    measured = (logits[:, None] - classifier.held_out).abs().amax(2).amin(1) < 1e-4
+    assert int(measured.sum()) == 200
+    assert classifier.threshold == pytest.approx(log_odds(logits[~measured]).quantile(0.99).item(), abs=1e-4)
+
+
 def _unseen():
     """Degenerate images of kinds that are not trained on."""
     source, couch = np.random.default_rng(0), draw("couch", 40, SIDE, 7)

@@ -23,12 +23,11 @@ from polyscore.images import composing, measuring, parcels, sheets
 from polyscore.images.classifier import Lessons
 from polyscore.images.experiment import ImageExperiment
 from polyscore.images.measuring import Yardstick
-from polyscore.images.pool import shrunk
 from polyscore.images.real import Real, opened
 from polyscore.images.stage import Learnt, Stage
 from polyscore.paper.images import specs
 from polyscore.paper.images.settings import setting
-from polyscore.rooms import Dataset
+from polyscore.rooms import Dataset, pictures
 from polyscore.rooms import pack as pack_rooms
 from polyscore.rooms.dataset import write_about, write_lines
 
@@ -179,9 +178,9 @@ def test_rooms_are_read_from_shards_and_shrunk(rooms, tmp_path):
     assert opened(tmp_path / "shards", tmp_path / "cache").about == rooms.about
     image = rooms.images("couch", [0])
     box = np.asarray(Image.fromarray(image[0]).resize((8, 8), Image.Resampling.BOX)).astype(int)
-    assert np.abs(shrunk(image, 8)[0].astype(int) - box).max() <= 1  # another library's box filter
+    assert np.abs(pictures.shrunk(image, 8)[0].astype(int) - box).max() <= 1  # another library's box filter
     with pytest.raises(PolyscoreError, match="a resolution must divide that of the rooms; got 7 of 16"):
-        shrunk(image, 7)
+        pictures.shrunk(image, 7)
     real = Real(rooms, 8)
     (x, y), (held, _) = real.part(False), real.part(True)
     assert len(x) == 4 * 72 and len(held) == 4 * 8 and np.bincount(y).tolist() == [72] * 4

@@ -147,6 +147,12 @@ def test_bad_recipes_are_refused():
         UNet(30, (32, 32, 32), ())
 
 
+def test_epochs_count_the_last_batch_however_few_pictures_are_in_it():
+    recipe = recipe_of("tiny", steps=None, epochs=3, batch=16)
+    assert [recipe.length(pictures) for pictures in (1, 16, 17, 48)] == [3, 3, 6, 9]
+    assert recipe_of("tiny", steps=7).length(48) == 7
+
+
 def test_recipes_survive_json():
     for name in ("256", "tiny"):
         recipe = recipe_of(name, model="separate")

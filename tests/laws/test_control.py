@@ -94,6 +94,14 @@ def test_a_frame_lies_where_the_weight_is():
     assert sorted(frame.bumps.tolist()) == x[:3].tolist()
 
 
+def test_a_frame_follows_its_points_into_other_units():
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = torch.full((40,), 1 / 40, dtype=torch.float64)
+    one, other = (frame_of(points, weights, 3, torch.Generator().manual_seed(1)) for points in (x, 8 * x + 3))
+    for found, expected in zip(other, (8 * one.centre + 3, one.scale / 8, 8 * one.bumps + 3, 8 * one.width)):
+        torch.testing.assert_close(found, expected)
+
+
 def test_rates_that_are_no_numbers_are_not_steered_by():
     x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights, rate = torch.full((50,), 0.02, dtype=torch.float64), torch.full((50,), torch.inf, dtype=torch.float64)

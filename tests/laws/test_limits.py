@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,15 @@ def test_what_fits_passes_and_what_does_not_is_refused_with_both_sizes(monkeypat
     limits.require_memory(2_000_000, "a table", "Ask for less.")
     with pytest.raises(ArgumentError, match=r"a table must fit into memory; got 2 MB needed, 2 MB available. Ask"):
         limits.require_memory(2_000_001, "a table", "Ask for less.")
+
+
+def test_a_disk_is_asked_of_the_nearest_folder_that_is_there(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda place: asked.append(place) or SimpleNamespace(free=1000))
+    limits.require_space(tmp_path / "a" / "b", 1000, "rooms", "Ask for fewer.")
+    with pytest.raises(ArgumentError, match=r"rooms must fit on the disk; got at least 1 kB needed, 1 kB free. Ask"):
+        limits.require_space(tmp_path, 1001, "rooms", "Ask for fewer.")
+    assert asked == [tmp_path, tmp_path]
 
 
 def test_a_machine_that_does_not_say_refuses_nothing(monkeypatch):

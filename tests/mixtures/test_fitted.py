@@ -7,6 +7,7 @@ import torch
 
 import polyscore as ps
 from mixtures.by_hand import fit, network
+from polyscore.mixtures import redrawn
 from polyscore.models.fitted import Fitted, are_fitted, is_a_mixture
 from polyscore.nn.stack import StackNetwork
 
@@ -53,3 +54,39 @@ def test_mixtures_of_two_networks_are_no_file_of_one():
     one, other = (network(fit([1.0], [[[v]]])) for v in (1.0, 2.0))
     assert are_fitted([Fitted(one, 0), Fitted(one, 0)]) and not are_fitted([Fitted(one, 0), Fitted(other, 0)])
     assert not are_fitted([Fitted(one, 0), ps.Gaussian(dim=1)]) and not are_fitted([])
+
+
+def test_a_tail_is_one_point_more_with_the_whole_covariance():
+    """Components at (0, 0) and (10, 10), 400 points: N((7, 7), 3 C) with the weight of one of 401."""
+    first, second = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=F64), torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=F64)
+    found = Fitted(network(fit([0.3, 0.7], [first.tolist(), second.tolist()], 400)), 0)
+    tail = found.with_tail(3.0).components
+    covariance = 0.3 * first + 0.7 * second + 0.3 * 0.7 * 100
+    torch.testing.assert_close(tail.means[-1], torch.tensor([7.0, 7.0], dtype=F64), rtol=1e-5, atol=0)
+    spread = (tail.bases[-1] * tail.variances[-1]) @ tail.bases[-1].mT
+    torch.testing.assert_close(spread, 3 * covariance, rtol=1e-5, atol=0)
+    weights = torch.tensor([0.3 * 400, 0.7 * 400, 1], dtype=F64) / 401
+    torch.testing.assert_close(tail.weights, weights, rtol=1e-6, atol=0)
+
+
+def test_weights_and_means_are_redrawn_by_the_points_behind_them():
+    """Dirichlet, and N(m, v / (w n)): 600 draws know a mean to 1/24 of a deviation, and that to 3 %; five such each."""
+    parts = Fitted(network(fit([0.2, 0.3, 0.5], [[[1.0]], [[2.0]], [[3.0]]])), 0)._parts
+    source = torch.Generator().manual_seed(0)
+    drawn = [redrawn(parts, 200.0, source) for _ in range(600)]
+    weights, means = (torch.stack([getattr(one, name) for one in drawn]) for name in ("weights", "means"))
+    torch.testing.assert_close(weights.sum(1), torch.ones(600, dtype=F64))
+    of_weights = (parts.weights * (1 - parts.weights) / 201).sqrt()
+    of_means = (parts.variances / (200 * parts.weights[:, None])).sqrt()
+    for found, expected, deviation in ((weights, parts.weights, of_weights), (means, parts.means, of_means)):
+        assert bool(((found.mean(0) - expected).abs() < 5 / 600**0.5 * deviation).all())
+        torch.testing.assert_close(found.std(0), deviation, rtol=0.15, atol=0)
+
+
+def test_one_covariance_of_all_components_is_redrawn_as_one():
+    form = [[3.0, 1.0], [1.0, 2.0]]
+    parts = Fitted(network(fit([0.2, 0.8], [form, form])), 0)._parts
+    other = redrawn(parts, 100.0, torch.Generator().manual_seed(0))
+    covariances = (other.bases * other.variances[:, None]) @ other.bases.mT
+    torch.testing.assert_close(covariances[0], covariances[1])
+    assert (covariances[0] - torch.tensor(form, dtype=F64)).abs().min() > 1e-3

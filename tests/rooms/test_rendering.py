@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 from polyscore import rooms
 from polyscore.cli import app
 from polyscore.errors import OutputError, PolyscoreError
-from polyscore.rooms import drawing, growing, making, tracing
+from polyscore.rooms import drawing, making, tracing
 from polyscore.rooms.classes import CLASSES
 from polyscore.rooms.drawing import Look
 
@@ -230,7 +231,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch, t
 def test_bad_options_are_refused_before_anything_is_made(
     tmp_path: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing.shutil, "disk_usage", lambda place: types.SimpleNamespace(free=10**12))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: types.SimpleNamespace(free=10**12))
     result = CliRunner().invoke(app, ["rooms", "render", str(tmp_path / "out"), *arguments])
     assert result.exit_code == 2 and message in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()

@@ -13,7 +13,7 @@ from polyscore.errors import PolyscoreError
 from polyscore.rooms import art, drawing, flaws, scene, textures
 from polyscore.rooms.camera import showing
 from polyscore.rooms.classes import CLASSES, OBJECTS, generator, named
-from polyscore.rooms.meshes import Mesh, ball, box, lathe, rod, rotation
+from polyscore.rooms.meshes import Mesh, ball, box, lathe, rod, rotation, wave
 from polyscore.rooms.parts import Part
 from polyscore.rooms.scene import Placed, Scene
 from polyscore.rooms.visibility import Seen, seen
@@ -81,6 +81,21 @@ def test_rounding_and_swelling_change_a_box_as_they_should() -> None:
     assert volume(soft) == pytest.approx(rounded, rel=0.02)
     swollen = box((0, 0, 0), (1, 1, 1), 1e-4, bulge=0.1)
     assert volume(swollen) > volume(sharp) and swollen.high.max() == pytest.approx(1.1, abs=0.01)
+
+
+def test_normals_of_folds_and_cushions_are_those_of_their_surfaces() -> None:
+    """y = d sin(2 pi n x / w), and a side lifted by b (1 - u^2) (1 - v^2)."""
+    cloth = wave(1.5, 2.0, 9, 0.06)
+    turn = 2 * math.pi * 9 / 1.5
+    slope = 0.06 * turn * np.cos(turn * cloth.points[:, 0])
+    np.testing.assert_allclose(cloth.normals[:, 0] / cloth.normals[:, 1], -slope, atol=1e-9)
+    cushion = box((-0.5, -0.4, -0.1), (0.5, 0.4, 0.1), 1e-4, bulge=0.2)
+    u, v = (cushion.points[:, k] / half for k, half in ((0, 0.5), (1, 0.4)))
+    top = (cushion.points[:, 2] > 0.1001) & (np.abs(u) < 0.9) & (np.abs(v) < 0.9)
+    np.testing.assert_allclose(cushion.points[top, 2], 0.1 + 0.2 * ((1 - u**2) * (1 - v**2))[top], atol=1e-9)
+    tilt = np.stack([2 * u * (1 - v**2) / 0.5, 2 * v * (1 - u**2) / 0.4], 1) * 0.2
+    np.testing.assert_allclose(cushion.normals[top, :2] / cushion.normals[top, 2:], tilt[top], atol=1e-9)
+    assert top.sum() > 8
 
 
 def test_a_lathe_with_corners_keeps_its_profile() -> None:
@@ -202,6 +217,7 @@ def test_pictures_are_colours(style: functools.partial, monkeypatch: pytest.Monk
     for k in range(5):
         picture = art.picture(np.random.default_rng(k), 0.5 + 0.3 * k)
         assert picture.min() > 0 and picture.max() < 1 and picture.std() > 1e-3
+        assert picture.shape[1] / picture.shape[0] == pytest.approx(0.5 + 0.3 * k, abs=0.01)
 
 
 def test_boxes_and_shares_of_numbered_pixels() -> None:
@@ -240,14 +256,23 @@ def test_flaws_are_possible_and_all_kinds_come() -> None:
         assert kinds == (set(flaws.KINDS) if objects else {"extra", "noise"})
 
 
+@pytest.mark.parametrize(("resolution", "looked"), [(8, 128), (32, 128), (64, 128), (100, 200), (256, 512), (512, 512)])
+def test_rooms_are_looked_at_finely_enough(resolution: int, looked: int) -> None:
+    """A multiple of the resolution, on 128 x 128 pixels at least; twice as fine where edges are smoothed."""
+    assert drawing.finer(resolution) == looked
+
+
 @pytest.mark.parametrize("left", [True, False])
-def test_a_cut_puts_the_stated_share_outside(left: bool) -> None:
+@pytest.mark.parametrize("share", [0.35, 0.65])
+def test_a_cut_puts_the_stated_share_outside(share: float, left: bool) -> None:
+    """Of the couch's width, looked at along its middle; the edge of a picture that looks down is not quite upright."""
     for made in scenes("couch", 20):
-        cut = flaws.cut(made, flaws.Flaw("cut", "couch", 0.5), left)
+        cut = flaws.cut(made, flaws.Flaw("cut", "couch", share), left)
         points = np.concatenate([part.mesh.points for part in parts(made.objects["couch"])])
-        across = cut.camera.project(points)[:, 0]
-        outside = (across < 0).any() if left else (across > 1).any()
-        assert outside and ((across > 0) & (across < 1)).any()
+        (low, high), middle = (points[:, 0].min(), points[:, 0].max()), points.mean(0)
+        line = np.array([[x, middle[1], middle[2]] for x in np.linspace(low, high, 400)])
+        across = cut.camera.project(line)[:, 0]
+        assert np.mean(across < 0 if left else across > 1) == pytest.approx(share, abs=0.1)
 
 
 def test_noise_has_its_deviation() -> None:

@@ -8,7 +8,7 @@ import torch
 import polyscore as ps
 from polyscore.paper.settings import setting
 from polyscore.samplers import build_sampler, describe, step
-from polyscore.samplers.controlled import _best
+from polyscore.samplers.controlled import _advanced, _best
 from polyscore.samplers.plan import Coefficients, make_plan
 
 
@@ -106,6 +106,20 @@ def test_a_drift_is_held_to_one_deviation_of_the_swarm_a_step():
     control = _best(state, "affine", 0, 1e6, torch.Generator().manual_seed(0))
     moved = 1e6 * control.drift(x) / x.std(0, correction=0)
     assert moved.square().mean().sqrt().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_the_pilot_pays_for_the_drift_that_it_follows():
+    """Of Gaussians nothing is left to weigh in it either; a pilot that moved for nothing would take others for its."""
+    plan = make_plan(ps.base_composition(gaussians()), ps.FeynmanKac(256, steps=40, threshold=0.01), 0, torch.empty(0),
+                     history=False)  # fmt: skip
+    streams = {
+        name: plan.stream(name, draw.shape, 0, 1, draw.normal) for name, draw in plan.sampler.draws(plan.q).items()
+    }
+    state = step.begin(plan, 0, 1)
+    for i, length in enumerate(plan.clock.lengths.tolist()):
+        control = _best(state, "affine", 0, length, torch.Generator().manual_seed(0))
+        state = _advanced(plan, state, control, i, {name: draw(i) for name, draw in streams.items()})
+    assert state.log_weights.std() < 0.05 and abs(state.log_weights.mean()) > 0.2
 
 
 def test_weights_of_the_steps_are_calmed_by_the_control_of_the_rate():

@@ -150,6 +150,8 @@ def test_a_round_of_probes_is_orthogonal(dim):
     torch.testing.assert_close(rows.T @ rows / len(rows), torch.eye(dim, dtype=F64))
     assert bool((rows.abs() == 1).all())
     assert dim == 1 or not torch.equal(rows, round_of_signs(dim, 4))
+    signs = {frozenset(map(tuple, round_of_signs(dim, seed).tolist())) for seed in range(8)}
+    assert len(signs) > 1 or dim == 1  # other signs, not only another order: else a row of ones is in every round
 
 
 def test_probes_estimate_the_trace_and_a_round_of_them_has_it():

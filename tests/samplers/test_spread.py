@@ -120,9 +120,19 @@ def test_widths_are_weighed_as_gaussians_whatever_the_units_of_a_column():
     assert outweighed([torch.cat([x, torch.ones(4000, 1, dtype=F64)], 1) for x in sources], [1, 1, -1]) is not None
 
 
-def test_steepness_is_the_precision_of_noised_gaussians():
+@pytest.mark.parametrize("goal, told", [(-0.05, False), (-0.15, True)])
+def test_precisions_must_be_outweighed_by_a_tenth(goal, told):
+    """2 - u is that share of 2 + u."""
+    z = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    narrow = ((1 + goal) / (2 * (1 - goal))) ** 0.5
+    sources = [z * torch.tensor([1.0, deviation], dtype=F64) for deviation in (1.0, 1.0, narrow)]
+    assert (outweighed(sources, [1, 1, -1]) is not None) == told
+
+
+@pytest.mark.parametrize("exponents", [{"a": 1.0, "b": 0.5, "base": -0.7}, {"a": 1.0, "b": 1.0, "base": 1.0}])
+def test_steepness_is_the_precision_of_noised_gaussians(exponents):
     """sum_a w_a v' (alpha^2 C_a + sigma^2)^-1 v, at the time where sigma = 0.3 alpha times the narrowest deviation."""
-    schedule, exponents = ps.VP(), {"a": 1.0, "b": 0.5, "base": -0.7}
+    schedule = ps.VP()
     variances = {"a": [1.0, 4.0, 2.0], "b": [2.0, 1.0, 1.0], "base": [0.5, 3.0, 1.0]}
     members = {name: ps.Gaussian(cov=v) for name, v in variances.items()}
     draws = [part.sample(60_000, seed=k).double() for k, part in enumerate(members.values())]

@@ -55,6 +55,13 @@ def test_whether_a_network_is_worth_it_is_asked_where_most_points_are():
     assert structured._opened(outer).flatten().tolist() == [0, 0]
 
 
+def test_a_gate_shuts_half_as_far_beyond_the_deepest_point_as_depths_reach_from_the_median():
+    depth = torch.cat([torch.linspace(0, 4, 51), torch.linspace(4.02, 10, 50)])  # median 4
+    shells, gates = shrunk(depth, torch.ones(101, 2), torch.ones(101, 2), torch.arange(101))
+    assert shells[-1].item() == pytest.approx(10 + 0.5 * 6, abs=0.02) and gates[-1] == 0
+    assert bool((gates[:-1] == 1).all()) and bool((shells.diff() > 0).all())
+
+
 def test_draws_of_one_point_count_as_one():
     """A point that is noised eight times tells what it tells once, where the residual is of the point alone."""
     draw = torch.Generator().manual_seed(0)

@@ -375,3 +375,10 @@ def test_chance_alone_is_not_called_sure(dim, n):
         least = min(least, (rates / (math.sqrt(2 / n) * own.norm(dim=0))).min().item())
     assert -chance(dim) < least < -1
     assert dim < 50 or least < -4
+
+
+def test_chance_is_that_of_the_least_eigenvalue():
+    """The least of 50 equal ones, seen at 20,000 points, is 1 - 2 sqrt(d / n) + d / n (Marchenko and Pastur)."""
+    x = torch.randn(20_000, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    away = (1 - torch.linalg.eigvalsh(x.T @ x / len(x))[0]).item() / math.sqrt(2 / len(x))
+    assert chance(50) - chance(0) == pytest.approx(away, rel=0.08)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from torch import Generator
+from torch import Generator, Tensor
 
 from polyscore.algebra.base import recomposed
 from polyscore.algebra.composition import Composition
@@ -29,22 +29,24 @@ def alternatives(q: Composition, count: int, seed: int = 0) -> list[Composition]
 
     Closed forms that nobody fitted have no error: they stay what they are.
     """
-    members = {name: q.family.members[name] for name in q.exponents}
+    members = _uncertain(q)
     models = min((len(m.models) for m in members.values() if isinstance(m, Ensemble)), default=count)
-    if all(_is_exact(member) for member in members.values()):
-        return []
-    found = [_other(members, k, seed) for k in range(models)]
+    found = [_other(members, k, seed) for k in range(models if members else 0)]
     return [recomposed(q, other) for other in found if other is not None]
 
 
 def halves(q: Composition) -> list[Composition]:
     """Return the compositions of what either half of the data gave; none where that is not known of every member."""
-    members = {name: q.family.members[name] for name in q.exponents}
-    if all(_is_exact(member) for member in members.values()):
-        return []
+    members = _uncertain(q)
     found = [{name: _half(member, h) for name, member in members.items()} for h in range(2)]
-    known = all(member is not None for half in found for member in half.values())
+    known = members and all(member is not None for half in found for member in half.values())
     return [recomposed(q, half) for half in found] if known else []
+
+
+def _uncertain(q: Composition) -> dict[str, Any]:
+    """The members of a composition by name; none where all are exact."""
+    members = {name: q.family.members[name] for name in q.exponents}
+    return {} if all(map(_is_exact, members.values())) else members
 
 
 def _half(member: Any, h: int) -> Any | None:
@@ -52,11 +54,8 @@ def _half(member: Any, h: int) -> Any | None:
     if isinstance(member, Fitted):
         return found[h] if len(found := member.halves()) == 2 else None
     if isinstance(member, NetworkCondition) and (stack := _mixed(member.group.network)) is not None:
-        tensors, group = stack.halved(h), member.group
-        if tensors is None:
-            return None
-        network = StackNetwork.of(stack, tensors)
-        return Network(network, group.schedule, group.precision, group.units).condition(member.index)
+        tensors = stack.halved(h)
+        return None if tensors is None else _holding(member.group, stack, tensors).condition(member.index)
     return member if _is_exact(member) else None
 
 
@@ -80,7 +79,7 @@ def _one(member: Any, k: int, source: Callable[[], Generator], networks: dict[in
         return chosen.redrawn(source())
     if isinstance(chosen, NetworkCondition) and (stack := _mixed(chosen.group.network)) is not None:
         if id(chosen.group) not in networks:  # named by its first condition: what others learned errs by itself
-            networks[id(chosen.group)] = _redrawn(chosen.group, stack, source())
+            networks[id(chosen.group)] = _holding(chosen.group, stack, stack.redrawn(source()))
         return networks[id(chosen.group)].condition(chosen.index)
     return chosen if isinstance(member, Ensemble) or _is_exact(chosen) else None
 
@@ -90,6 +89,6 @@ def _mixed(network: ScoreNetwork) -> Mixed | None:
     return stack if isinstance(stack, Mixed) else None
 
 
-def _redrawn(group: Network, stack: Mixed, source: Generator) -> Network:
+def _holding(group: Network, stack: Mixed, tensors: dict[str, Tensor]) -> Network:
     """The group with other mixtures inside of its networks."""
-    return Network(StackNetwork.of(stack, stack.redrawn(source)), group.schedule, group.precision, group.units)
+    return Network(StackNetwork.of(stack, tensors), group.schedule, group.precision, group.units)

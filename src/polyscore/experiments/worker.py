@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from polyscore.algebra import Family
+from polyscore.devices import best_device
 from polyscore.errors import ScoreError
 from polyscore.experiments.cells import ANALYTIC, Cell
 from polyscore.experiments.compute import Model, compute, model_of, train
@@ -87,7 +86,7 @@ class Worker:
         total: int = 0,
     ) -> None:
         self.store, self.save_samples, self.total = store, save_samples, total
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device or best_device()
         self.clock = Clock(time.monotonic(), seconds)
         self.tell: Listener = listener or (lambda event: None)
         self.computed = 0

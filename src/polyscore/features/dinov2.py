@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from polyscore.errors import ArgumentError
-from polyscore.features.extra import load as need
-from polyscore.features.extra import quiet
+from polyscore.extras import load as need
+from polyscore.extras import quiet
 
 NAME, SOURCE = "dinov2-large", "facebook/dinov2-large"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from polyscore.errors import require
-from polyscore.features.extra import load as need
+from polyscore.extras import load as need
 
 NAME, SIDE = "efficientnet-lite0", 224
 _MEAN, _SCALE = 127.0, 128.0

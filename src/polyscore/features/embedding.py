@@ -67,7 +67,7 @@ def embed(
     require(good, "images", "be bytes of shape (N, H, W, 3)", f"{images.dtype} of shape {images.shape}",
             "Convert them: (255 * images).astype(np.uint8), channels last.")  # fmt: skip
     require(is_count(batch), "batch", "be a whole number of at least 1", batch, "Leave it out for the default.")
-    where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = check_device(device)
     network = _loaded(str(where), weights, EMBEDDINGS[name])
     rows: list[NDArray[np.float32]] = []
     with reporting(progress, "features") as report, torch.inference_mode():

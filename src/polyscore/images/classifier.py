@@ -199,7 +199,7 @@ def train_classifier(
         labels: numbers of their classes `(n,)`.
         held_out: images and labels that are not trained on, at least four of each class.
     """
-    lessons, place = lessons or Lessons(), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    lessons, place = lessons or Lessons(), check_device(device)
     resolution = _checked(images, labels, classes, held_out)
     network = _taught(images, labels, len(classes), resolution, lessons, seed, place, progress)
     first, second = _halves(held_out[1], len(classes), seed)

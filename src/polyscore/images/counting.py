@@ -39,11 +39,11 @@ _ROUNDS = 500  # of EM
 Floats = NDArray[np.float64]
 
 
-def wilson(count: float, total: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return Wilson's interval of a share: the p that a normal test at this level does not reject."""
+def wilson(count: float, total: int) -> tuple[float, float]:
+    """Return Wilson's interval of a share: the p that a normal test at 5 % does not reject."""
     require(total >= 1 and 0 <= count <= total, "a count", "be from 0 to the total", f"{count} of {total}",
             "Count again.")  # fmt: skip
-    z2 = NormalDist().inv_cdf(0.5 + level / 2) ** 2
+    z2 = NormalDist().inv_cdf(0.5 + LEVEL / 2) ** 2
     middle = (count + z2 / 2) / (total + z2)
     half = math.sqrt(z2 * (count * (total - count) / total + z2 / 4)) / (total + z2)
     # At the ends the interval reaches them, which rounding must not hide.

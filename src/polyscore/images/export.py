@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from polyscore.devices import check_device
 from polyscore.errors import PolyscoreError, listed, require, shorten
 from polyscore.files.atomic import write_text
+from polyscore.files.shards import cut
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.recipe import Recipe, UNet
 from polyscore.images.unet import build, config, scheduler
@@ -32,51 +33,35 @@ FORMAT, VERSION, FOLDER = "polyscore-images", 1, "export"
 LARGEST = 15 * 2**20  # bytes of a shard
 _HEADER = 2**17  # of them for names and description
 Networks = Mapping[str, tuple[tuple[str, ...], dict[str, Tensor]]]  # by name: conditions and weights
-Done = tuple[bool, int, int, dict[str, float], dict[str, list[dict[str, Any]]]]
+History = dict[str, list[dict[str, Any]]]  # by network: what was measured, the newest last
+Done = tuple[bool, int, int, dict[str, float], History]  # what `Trained` has of it
 
 
-def write(
-    out: Path, about: dict[str, Any], networks: Networks, history: Mapping[str, Any], steps: int,
-    folder: Path | None = None,
-) -> Path:  # fmt: skip
-    """Write the export of a training, by default into a folder of its own there; return that folder."""
-    folder, recipe = folder or out / FOLDER, Recipe.from_dict(about["recipe"])
+def write(folder: Path, identity: dict[str, Any], networks: Networks, history: Mapping[str, Any], steps: int) -> None:
+    """Write the export of a training into a folder."""
+    recipe = Recipe.from_dict(identity["recipe"])
     told = {name: _write_network(folder, name, *network) for name, network in networks.items()}
     digest = hashlib.sha256(json.dumps([one["digest"] for one in told.values()]).encode()).hexdigest()
     conditions = max(len(one["conditions"]) for one in told.values())
     model = {
-        "format": FORMAT, "version": VERSION, **about, "networks": told, "digest": digest, "steps": steps,
+        "format": FORMAT, "version": VERSION, **identity, "networks": told, "digest": digest, "steps": steps,
         "history": dict(history), "unet": config(recipe.unet, conditions),
         "scheduler": {key: value for key, value in scheduler().config.items() if not key.startswith("_")},
     }  # fmt: skip
     write_text(folder / "model.json", json.dumps(model, indent=2) + "\n")
-    return folder
 
 
 def _write_network(folder: Path, name: str, conditions: tuple[str, ...], weights: dict[str, Tensor]) -> dict[str, Any]:
     bad = [key for key, value in weights.items() if not value.isfinite().all()]
     require(not bad, "weights in half precision", "be finite", f"{bad[:3]} that are not", "Train with weight_decay.")
-    parts = list(_parts(weights))
+    for key, value in weights.items():
+        require(value.nbytes + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes",
+                f"{key} of {value.nbytes}", "Train a narrower network.")  # fmt: skip
+    parts = list(cut(weights.items(), lambda item: item[1].nbytes, LARGEST - _HEADER))
     files = [f"{name}-{k + 1:04}-of-{len(parts):04}.safetensors" for k in range(len(parts))]
     for file, part in zip(files, parts, strict=True):
-        write_tensors(folder / file, part, {"kind": "image weights", "network": name})
+        write_tensors(folder / file, dict(part), {"kind": "image weights", "network": name})
     return {"conditions": list(conditions), "shards": files, "digest": _digest(weights)}
-
-
-def _parts(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Cut a row of tensors so that no part is too large."""
-    part: dict[str, Tensor] = {}
-    size = _HEADER
-    for name, value in weights.items():
-        more = value.numel() * value.element_size()
-        require(more + _HEADER <= LARGEST, "a tensor", f"fit into a shard of {LARGEST} bytes", f"{name} of {more}",
-                "Train a narrower network.")  # fmt: skip
-        if part and size + more > LARGEST:
-            yield part
-            part, size = {}, _HEADER
-        part[name] = value
-        size += more
-    yield part
 
 
 def _digest(weights: Mapping[str, Tensor]) -> str:
@@ -135,14 +120,17 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
             "Name another folder."
         )
     with reading(out):
-        history = told["history"]
-        last = {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
-        return True, told["steps"], told["steps"], last, history
+        return True, told["steps"], told["steps"], newest(told["history"]), told["history"]
+
+
+def newest(history: History) -> dict[str, float]:
+    """Return the newest held-out losses, by condition."""
+    return {name: loss for entries in history.values() if entries for name, loss in entries[-1]["held_out"].items()}
 
 
 def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:
     """Return the networks of an export in float32, by the conditions that their labels number."""
-    told, where = about(path), check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    told, where = about(path), check_device(device)
     folder = Path(told["folder"])
     with reading(folder):
         recipe = Recipe.from_dict(told["recipe"])

@@ -39,7 +39,7 @@ def _from_checkpoints(run: Path, out: Path) -> int:
     folders = sorted((run / "checkpoints").glob("*/")) if (run / "checkpoints").is_dir() else []
     read = {folder.name: found for folder in folders if (found := Keeper(folder, {}).newest(read_tensors))}
     require(read, "a training's folder", "hold checkpoints or an export", repr(str(run)), "Check the path.")
-    about = _joined([one for _, one in read.values()])
+    identity = _joined([one for _, one in read.values()])
     networks = {
         name: (tuple(one["mixtures"]["conditions"]),
                {key.removeprefix(_AVERAGE): v.half() for key, v in tensors.items() if key.startswith(_AVERAGE)})
@@ -47,7 +47,7 @@ def _from_checkpoints(run: Path, out: Path) -> int:
     }  # fmt: skip
     history = {name: one["history"] for name, (_, one) in read.items()}
     steps = sum(int(one["step"]) for _, one in read.values())
-    export.write(out, about, networks, history, steps, folder=out)
+    export.write(out, identity, networks, history, steps)
     return steps
 
 

@@ -24,12 +24,12 @@ class Keeper:
 
     Args:
         folder: made when something is saved.
-        about: all that decides the result, JSON-ready.
+        identity: all that decides the result, JSON-ready.
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
         self.folder = folder
-        self.about = json.loads(json.dumps({"kind": "image training", **about}))
+        self.identity = json.loads(json.dumps({"kind": "image training", **identity}))
         self.history: list[dict[str, Any]] = []
         self.saved: int | None = None
 
@@ -77,7 +77,7 @@ class Keeper:
         self.history, self.saved = history, step
 
     def _check(self, about: dict[str, Any], path: Path) -> None:
-        differing = [key for key in self.about if about.get(key) != self.about[key]]
+        differing = [key for key, value in self.identity.items() if about.get(key) != value]
         if differing:
             raise CheckpointError(
                 f"a checkpoint must belong to this training; {path} differs in {', '.join(differing)}. "
@@ -87,7 +87,7 @@ class Keeper:
     def save(self, trainer: Trainer) -> None:
         """Write the state of a whole step, then let go of the oldest."""
         snapshot = trainer.snapshot()
-        about = {**self.about, "step": snapshot.step, "history": self.history}
+        about = {**self.identity, "step": snapshot.step, "history": self.history}
         write_tensors(self.folder / f"checkpoint-{snapshot.step:08}.safetensors", snapshot.tensors, about)
         self.saved = snapshot.step
         for path in self.files()[_KEPT:]:

@@ -65,7 +65,9 @@ def read(dataset: Dataset, mixtures: Mixtures, recipe: Recipe) -> Pictures:
     size = recipe.unet.resolution
     _check_sizes(dataset.resolution, size)
     none = np.zeros((0, size, size, 3), np.uint8)
-    found = [shrunk(dataset.images(c), size) if u else none for c, u in zip(mixtures.classes, used, strict=True)]
+    found = [
+        pictures.shrunk(dataset.images(c), size) if u else none for c, u in zip(mixtures.classes, used, strict=True)
+    ]
     digest = hashlib.sha256(repr((mixtures.classes, [len(part) for part in found])).encode())
     for part in found:
         digest.update(np.ascontiguousarray(part).data)
@@ -86,14 +88,6 @@ def _check_sizes(there: int, wanted: int) -> None:
     require(there >= wanted and there % wanted == 0, "the pictures' resolution",
             f"be {wanted}, as the network's, or a multiple of it: they are made smaller, never larger", there,
             "Choose another preset, or make the pictures again.")  # fmt: skip
-
-
-def shrunk(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Return images (n, H, H, 3) with `size` pixels a side, each the mean of a square (a box filter), rounded."""
-    side = images.shape[1]
-    require(side % size == 0, "a resolution", "divide that of the rooms", f"{size} of {side}",
-            "Render rooms of that size.")  # fmt: skip
-    return images if side == size else pictures.shrunk(images, size)
 
 
 def _held(name: str, there: int, wanted: int) -> int:

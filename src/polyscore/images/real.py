@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyscore.experiments.protocol import digest
-from polyscore.images.pool import shrunk
-from polyscore.rooms import Dataset, unpack
+from polyscore.rooms import Dataset, pictures, unpack
 
 EVERY = 10  # one room in so many is held out
 Images = NDArray[np.uint8]
@@ -65,7 +64,7 @@ class Real:
     @cached_property
     def images(self) -> dict[str, Images]:
         """The rooms of each class, (n, resolution, resolution, 3)."""
-        return {name: shrunk(self.dataset.images(name), self.resolution) for name in self.classes}
+        return {name: pictures.shrunk(self.dataset.images(name), self.resolution) for name in self.classes}
 
     @cached_property
     def digest(self) -> str:

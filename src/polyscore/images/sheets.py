@@ -40,13 +40,13 @@ class Sheet:
     verdicts: tuple[str, ...]
 
 
-def tiled(images: Images, columns: int = COLUMNS) -> Images:
+def tiled(images: Images) -> Images:
     """Return images `(n, side, side, 3)` as one, row by row; what is left of the last row is white."""
     side = images.shape[1]
-    rows = -(-len(images) // columns)
-    page = np.full((rows * columns, side, side, 3), 255, dtype=np.uint8)
+    rows = -(-len(images) // COLUMNS)
+    page = np.full((rows * COLUMNS, side, side, 3), 255, dtype=np.uint8)
     page[: len(images)] = images
-    return page.reshape(rows, columns, side, side, 3).swapaxes(1, 2).reshape(rows * side, columns * side, 3)
+    return page.reshape(rows, COLUMNS, side, side, 3).swapaxes(1, 2).reshape(rows * side, COLUMNS * side, 3)
 
 
 def keep(store: Store, cell: Cell, key: str, images: Images, verdicts: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 import polyscore
 from polyscore.algebra import Family
+from polyscore.devices import best_device
 from polyscore.errors import ScoreError
 from polyscore.experiments.cells import Cell
 from polyscore.experiments.driver import Outcome
@@ -27,8 +28,11 @@ from polyscore.images.classifier import Classifier, Lessons, load_classifier, tr
 from polyscore.images.composing import compose
 from polyscore.images.counting import NONE
 from polyscore.images.experiment import ImageExperiment
+from polyscore.images.export import load
 from polyscore.images.measuring import Embed, Yardstick, embedding
 from polyscore.images.real import Real
+from polyscore.images.recipe import Recipe
+from polyscore.images.training import train
 from polyscore.notices import warn
 from polyscore.rng import derive
 from polyscore.rooms import Dataset
@@ -66,7 +70,7 @@ class Stage:
     embed: Embed | None = None
 
     def __post_init__(self) -> None:
-        self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = self.device or best_device()
         self.clock = Clock(time.monotonic(), self.seconds)
         self.yardsticks: dict[tuple[int, Lessons], Yardstick] = {}
         self.computed = 0
@@ -157,17 +161,13 @@ class Stage:
             self.listener(Event(what, done, total))
 
     def _yardstick(self, experiment: ImageExperiment) -> Yardstick:
-        """The classifier of a resolution, trained once, and the real rooms."""
+        """The classifier of a resolution, trained once, and the real rooms, whose features are found once, too."""
         place = (experiment.resolution, experiment.lessons)
         if place not in self.yardsticks:
             real = Real(self.dataset, experiment.resolution)
-            embed = self.embed or embedding(self.device)
-            self.yardsticks[place] = Yardstick(
-                real, self._classifier(real, experiment.lessons), embed, device=str(self.device)
-            )
-        yardstick = self.yardsticks[place]
-        yardstick.reference = experiment.reference
-        return yardstick
+            classifier, embed = self._classifier(real, experiment.lessons), self.embed or embedding(self.device)
+            self.yardsticks[place] = Yardstick(real, classifier, embed, device=str(self.device))
+        return replace(self.yardsticks[place], reference=experiment.reference)
 
     def _classifier(self, real: Real, lessons: Lessons) -> Classifier:
         known = digest([real.digest, vars(lessons)])
@@ -185,10 +185,6 @@ class Stage:
 
 def learnt_by_training(experiment: ImageExperiment, stage: Stage, seconds: float | None) -> Learnt | None:
     """Train the model of an experiment, or read it where that is done; None where it does not fit into the seconds."""
-    from polyscore.images.export import load
-    from polyscore.images.recipe import Recipe
-    from polyscore.images.training import train
-
     began, folder = time.monotonic(), stage.models / experiment.folder
     trained = train(
         stage.dataset, experiment.mixtures, folder, recipe=Recipe.from_dict(experiment.recipe),

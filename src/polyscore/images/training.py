@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ def train(
     who = workers(device)
     pictures = read(dataset if isinstance(dataset, Dataset) else Dataset(dataset), mixed, chosen)
     job = _Job(pictures, mixed, chosen, out, seed, who, pace, form_for(form, who.device), graph is not False)
-    done = export.find(out, job.about(mixed))
+    done = export.find(out, job.identity(mixed))
     with reporting(progress if who.first else False, "training") as tell:
         done = done or job.run(tell)
     return Trained(out, *done, seconds=time.monotonic() - began)
@@ -129,7 +129,7 @@ class _Job:
     form: str
     graph: bool
 
-    def about(self, mixtures: Mixtures) -> dict[str, Any]:
+    def identity(self, mixtures: Mixtures) -> dict[str, Any]:
         """All that decides the result."""
         return {"recipe": self.recipe.to_dict(), "mixtures": mixtures.to_dict(), "seed": self.seed,
                 "data": self.pictures.digest}  # fmt: skip
@@ -141,24 +141,25 @@ class _Job:
         each = self.mixtures.conditions.items()
         return {file_name(name): Mixtures(self.mixtures.classes, {name: masses}) for name, masses in each}
 
-    def run(self, tell: Tell | None) -> tuple[bool, int, int, dict[str, float], dict[str, list[dict[str, Any]]]]:
+    def run(self, tell: Tell | None) -> export.Done:
         """Train what is missing, then export; return the fields of `Trained`."""
         networks = self.networks()
         each = self.recipe.length(self.pictures.count)
         rows = max(1, self.recipe.batch // len(networks))
         history, results, taken = {}, {}, 0
-        with self._locked(), settings(self.who.device):
+        lock = held(self.out / "training") if self.who.first else nullcontext()
+        with lock, settings(self.who.device):
             for number, (name, mixtures) in enumerate(networks.items()):
                 keeper, trainer = self._prepared(name, mixtures, each, rows)
                 whole = run(trainer, keeper, self.pace, _shifted(tell, number * each, len(networks) * each))
                 taken, history[name] = taken + trainer.step, keeper.history
                 if not whole:
-                    return False, taken, each * len(networks), _last(history), history
+                    return False, taken, each * len(networks), export.newest(history), history
                 results[name] = (tuple(mixtures.conditions), {k: v.half().cpu() for k, v in trainer.averages().items()})
             if self.who.first:
-                export.write(self.out, self.about(self.mixtures), results, history, taken)
+                export.write(self.out / export.FOLDER, self.identity(self.mixtures), results, history, taken)
             self.who.wait()
-        return True, taken, taken, _last(history), history
+        return True, taken, taken, export.newest(history), history
 
     def _prepared(self, name: str, mixtures: Mixtures, steps: int, rows: int) -> tuple[Keeper, Trainer]:
         device = self.who.device
@@ -167,19 +168,11 @@ class _Job:
         seed = self.seed if self.recipe.model == "conditional" else derive(self.seed, "separate", name)
         shared = program(self.recipe.unet, len(mixtures.conditions), device, self.recipe.precision, self.form)
         pool = Pool(self.pictures, mixtures, self.recipe, seed, device)
-        alone = self.graph and not hasattr(self.who, "count")
+        alone = self.graph and self.who.count == 1
         trainer = Trainer(shared, pool, self.recipe, steps, rows, self.who, alone)
-        keeper = Keeper(self.out / "checkpoints" / name, self.about(mixtures))
+        keeper = Keeper(self.out / "checkpoints" / name, self.identity(mixtures))
         keeper.resume(trainer)
         return keeper, trainer
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if not self.who.first:
-            yield
-            return
-        with held(self.out / "training"):
-            yield
 
 
 def _shifted(tell: Tell | None, before: int, total: int) -> Tell | None:
@@ -187,19 +180,10 @@ def _shifted(tell: Tell | None, before: int, total: int) -> Tell | None:
     return None if tell is None else lambda step, _, loss: tell(before + step, total, loss)
 
 
-def _last(history: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """The newest held-out losses, by condition."""
-    newest = [entries[-1]["held_out"] for entries in history.values() if entries]
-    return {name: loss for losses in newest for name, loss in losses.items()}
-
-
 @contextmanager
 def settings(device: torch.device) -> Iterator[None]:
     """Train the same in inference mode or under autocast; on a GPU let cuDNN look for its fastest ways."""
     fast = torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
-    with torch.inference_mode(False), torch.enable_grad(), without_autocast(device), matmul_precision("high", device):
-        if device.type != "cuda":
-            yield
-            return
-        with fast:
-            yield
+    with (torch.inference_mode(False), torch.enable_grad(), without_autocast(device), matmul_precision("high", device),
+          fast if device.type == "cuda" else nullcontext()):  # fmt: skip
+        yield

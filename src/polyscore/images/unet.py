@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polyscore.errors import ArgumentError
+from polyscore.extras import load
 from polyscore.images.recipe import UNet
 from polyscore.rng import weights_drawn
 
@@ -26,13 +26,7 @@ _SCHEDULER = {
 
 def diffusers() -> Any:
     """Return the module, or say how to get it."""
-    try:
-        import diffusers as module
-    except ImportError as error:
-        raise ArgumentError(
-            "image models must have diffusers installed; it is not. Run `pip install 'polyscore[images]'`."
-        ) from error
-    return module
+    return load("diffusers", "image models")
 
 
 def config(shape: UNet, conditions: int) -> dict[str, Any]:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyscore.devices import check_device
 from polyscore.errors import ArgumentError
+from polyscore.extras import load
 
 
 class Alone:
     """One process."""
 
-    first = True
+    first, count = True, 1
 
     def __init__(self, device: torch.device | str | None) -> None:
-        self.device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = check_device(device)
 
     def part(self, size: int) -> slice:
         """Return this process's rows of a batch."""
@@ -44,7 +44,9 @@ class Together:
     """One process of several, by accelerate."""
 
     def __init__(self, device: torch.device | str | None) -> None:
-        accelerator = _accelerate().Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
+        accelerator = load("accelerate", "several processes").Accelerator(
+            cpu=device is not None and torch.device(device).type == "cpu"
+        )
         self._accelerator, self.device = accelerator, check_device(accelerator.device)
         self.first, self.number, self.count = (
             accelerator.is_main_process, accelerator.process_index, accelerator.num_processes,
@@ -82,13 +84,3 @@ Workers = Alone | Together
 def workers(device: torch.device | str | None) -> Workers:
     """Return this process among those that a launcher started, or alone."""
     return Together(device) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Alone(device)
-
-
-def _accelerate() -> Any:
-    try:
-        import accelerate as module
-    except ImportError as error:
-        raise ArgumentError(
-            "several processes must have accelerate installed; it is not. Run `pip install 'polyscore[images]'`."
-        ) from error
-    return module

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from polyscore.errors import ArgumentError, require, shorten
+from polyscore.extras import load
 
+_WHAT = "a folder's model"
 _MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
 _MOST_LAYERS = 1000  # of any kind; the largest models have some sixty, and each takes time to be made
@@ -17,7 +19,7 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     """Return the model or pipeline of a folder, and its scheduler where it is a model's; `scheduler` where given."""
     require(path.is_dir(), "model", "be a folder that exists", path,
             "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
-    _require_diffusers()
+    load("diffusers", _WHAT)
     for file in [path / "config.json", *sorted(path.glob("*/config.json"))]:
         if file.is_file():
             _require_few_layers(file)
@@ -65,8 +67,7 @@ def _scheduler(path: Path) -> Any:
 
 
 def _read(path: Path, kind: str) -> Any:
-    import diffusers
-
+    diffusers = load("diffusers", _WHAT)
     require(hasattr(diffusers, kind), "a class", "be one of diffusers", shorten(kind), "Install a newer diffusers.")
     options = {} if kind.endswith("Scheduler") else {"use_safetensors": True}
     try:
@@ -83,12 +84,3 @@ def _broken(path: Path, error: Exception) -> ArgumentError:
         f"{path} must hold a whole model saved by diffusers, weights in safetensors; got {type(error).__name__}: "
         f"{said}. Save or download it again."
     )
-
-
-def _require_diffusers() -> None:
-    try:
-        import diffusers  # noqa: F401
-    except ImportError as error:
-        raise ArgumentError(
-            "a folder's model must find diffusers; it is not installed. pip install 'polyscore[images]'"
-        ) from error

@@ -33,64 +33,64 @@ class Noising:
     clip: float | None = field(default=None)
 
 
-def noising_of(scheduler: Any, subject: str = "scheduler", area: int = 0) -> Noising:
+def noising_of(scheduler: Any, area: int = 0) -> Noising:
     """Return what a scheduler says.
 
     Args:
         area: tokens of an image, by which some flow schedulers shift their times.
     """
     config = getattr(scheduler, "config", None)
-    require(isinstance(config, Mapping), subject, "be a scheduler of diffusers", type(scheduler).__name__,
+    require(isinstance(config, Mapping), "scheduler", "be a scheduler of diffusers", type(scheduler).__name__,
             "Pass scheduler=, the one that the model was trained with.")  # fmt: skip
     assert isinstance(config, Mapping)
-    _check_supported(scheduler, config, subject)
+    _check_supported(scheduler, config)
     if hasattr(scheduler, "alphas_cumprod"):
-        return _noising_by_table(scheduler, config, subject)
+        return _noising_by_table(scheduler, config)
     flow = "FlowMatch" in type(scheduler).__name__
     # No other scheduler can be made of its config: what is missing there would be filled with defaults, silently.
-    require(flow, subject, "have alphas_cumprod, or be one of flow matching", type(scheduler).__name__,
+    require(flow, "scheduler", "have alphas_cumprod, or be one of flow matching", type(scheduler).__name__,
             "Wrap the model in ps.Learned with the schedule of its noise.")  # fmt: skip
     schedule = Flow(config.get("num_train_timesteps"), _shift(config, area))  # type: ignore[arg-type]
     return Noising(schedule, "flow")
 
 
-def _check_supported(scheduler: Any, config: Mapping[str, Any], subject: str) -> None:
+def _check_supported(scheduler: Any, config: Mapping[str, Any]) -> None:
     """Refuse models without a score, and what would change the model's answer in a way that is not reproduced here."""
     distilled = [kind.__name__ for kind in type(scheduler).__mro__ if kind.__name__ in DISTILLED]
-    require(not distilled, subject, "be of a model that has a score: those distilled to a few steps have none",
+    require(not distilled, "scheduler", "be of a model that has a score: those distilled to a few steps have none",
             type(scheduler).__name__, "Load the model that was distilled, with its own scheduler.")  # fmt: skip
     for name in ("thresholding", "invert_sigmas"):
-        require(not config.get(name), f"{subject}'s {name}", "be off", shorten(config.get(name)), "Turn it off.")
+        require(not config.get(name), f"scheduler's {name}", "be off", shorten(config.get(name)), "Turn it off.")
 
 
-def _noising_by_table(scheduler: Any, config: Mapping[str, Any], subject: str) -> Noising:
+def _noising_by_table(scheduler: Any, config: Mapping[str, Any]) -> Noising:
     prediction, times = config.get("prediction_type", "epsilon"), config.get("timestep_type", "discrete")
     straight = config.get("use_flow_sigmas") or prediction == "flow_prediction"  # the table is not of its noise
-    require(not straight, subject, "be one of flow matching for a model of straight paths (use_flow_sigmas)",
+    require(not straight, "scheduler", "be one of flow matching for a model of straight paths (use_flow_sigmas)",
             type(scheduler).__name__,
             f"Pass scheduler=FlowMatchEulerDiscreteScheduler(shift={config.get('flow_shift', 1.0)}).")  # fmt: skip
-    require(times == "discrete", f"{subject}'s timestep_type", "be discrete", shorten(times),
+    require(times == "discrete", "scheduler's timestep_type", "be discrete", shorten(times),
             "Wrap a model that is told the logarithm of sigma in ps.Learned.")  # fmt: skip
-    require(prediction in PREDICTIONS[:3], f"{subject}'s prediction_type", f"be one of {', '.join(PREDICTIONS[:3])}",
+    require(prediction in PREDICTIONS[:3], "scheduler's prediction_type", f"be one of {', '.join(PREDICTIONS[:3])}",
             shorten(prediction), "Say what the model was trained to predict.")  # fmt: skip
-    alphas = as_float64(scheduler.alphas_cumprod, f"{subject}'s alphas_cumprod").sqrt()
-    require(alphas.ndim == 1 and len(alphas) > 1, f"{subject}'s alphas_cumprod", "have one number a timestep",
+    alphas = as_float64(scheduler.alphas_cumprod, "scheduler's alphas_cumprod").sqrt()
+    require(alphas.ndim == 1 and len(alphas) > 1, "scheduler's alphas_cumprod", "have one number a timestep",
             f"shape {tuple(alphas.shape)}", "Make the scheduler again.")  # fmt: skip
     if config.get("rescale_betas_zero_snr"):
         alphas[-1] = 0  # Euler's writes 2^-12 for it, to divide by
-    require(alphas[-1] > 0 or prediction != "epsilon", f"{subject}'s prediction_type",
+    require(alphas[-1] > 0 or prediction != "epsilon", "scheduler's prediction_type",
             "be v_prediction or sample where alpha is 0 at the last timestep (rescale_betas_zero_snr)", prediction,
             "Noise alone says nothing of the image there.")  # fmt: skip
     spacing = config.get("timestep_spacing", "leading")
     schedule = Tabulated(tuple(alphas.tolist()), spacing if spacing in SPACINGS else "leading",
                          config.get("steps_offset", 0))  # fmt: skip
-    return Noising(schedule, prediction, _clip(config, subject) if config.get("clip_sample") else None)
+    return Noising(schedule, prediction, _clip(config) if config.get("clip_sample") else None)
 
 
-def _clip(config: Mapping[str, Any], subject: str) -> float:
+def _clip(config: Mapping[str, Any]) -> float:
     """The bound on clean points: one below 0 would make all of them the same."""
     found = config.get("clip_sample_range", 1)
-    require(is_finite(found) and found > 0, f"{subject}'s clip_sample_range", "be a positive number", shorten(found),
+    require(is_finite(found) and found > 0, "scheduler's clip_sample_range", "be a positive number", shorten(found),
             "Turn clip_sample off, or say where it clips.")  # fmt: skip
     return float(found)
 

@@ -124,9 +124,8 @@ class Couch:
             return [box((-x, 0.05, 0), (x, self.depth - 0.06, self.leg + 0.02), 0.004)]
         places = [(side * x, depth) for side in (-1, 1) for depth in y]
         if self.chaise:
-            places += [
-                (x - 0.0, self.length - 0.09) for x in (self.chaise_sides[0] + 0.08, self.chaise_sides[1] - 0.08)
-            ]
+            low, high = self.chaise_sides
+            places += [(low + 0.08, self.length - 0.09), (high - 0.08, self.length - 0.09)]
         if self.legs == "block":
             return [box((a - 0.03, b - 0.03, 0), (a + 0.03, b + 0.03, self.leg + 0.02), 0.004) for a, b in places]
         return [rod((a, b, 0), (a, b, self.leg + 0.03), 0.016, 1.9) for a, b in places]

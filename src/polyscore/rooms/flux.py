@@ -17,8 +17,8 @@ from torch import Tensor
 
 from polyscore.devices import check_device
 from polyscore.errors import ArgumentError, require, shorten
-from polyscore.features.extra import load as need
-from polyscore.features.extra import quiet
+from polyscore.extras import load as need
+from polyscore.extras import quiet
 
 SCHNELL = "black-forest-labs/FLUX.1-schnell"
 TOKENS = 256  # of T5, as schnell was distilled with
@@ -88,7 +88,7 @@ def load(model: str = SCHNELL, device: torch.device | str | None = None, offload
         device: the GPU where there is one; half precision there, single on a CPU.
         offload: keep on the GPU only the part that works; for GPUs of less than 40 GB. Needs accelerate.
     """
-    where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = check_device(device)
     require(not offload or where.type == "cuda", "offload", "have a GPU to keep parts off", where, "Leave it out.")
     dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
     pipeline = _pipeline(model, dtype, local=True) or _pipeline(model, dtype, local=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from polyscore.errors import ArgumentError, is_count, require, shorten
 from polyscore.files.atomic import check_directory, held
-from polyscore.limits import show_bytes
+from polyscore.limits import require_space
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
 from polyscore.rooms.dataset import Record, read_about, require_empty, write_about, write_lines
@@ -36,19 +35,12 @@ def check_count(names: Collection[str], count: int) -> None:
     )
 
 
-def require_space(out: Path, rooms: int, resolution: int) -> None:
-    """Refuse what cannot fit on the disk before the work starts."""
-    place = next(folder for folder in (out, *out.parents) if folder.exists())
-    free, needed = shutil.disk_usage(place).free, int(rooms * resolution**2 * _SMALLEST)
-    require(needed <= free, f"{rooms} rooms of {resolution} x {resolution}", "fit on the disk",
-            f"at least {show_bytes(needed)} needed, {show_bytes(free)} free", "Ask for fewer.")  # fmt: skip
-
-
 def begun(out: Path | str, told: dict[str, Any], names: Collection[str], count: int) -> tuple[Path, dict[str, Any]]:
     """Return the folder and what it shall say, where `count` pictures of each class may join what is there, and fit."""
     out = check_directory(out)
     about = joined(out, told, names)
-    require_space(out, len(names) * count, about["resolution"])
+    rooms, side = len(names) * count, about["resolution"]
+    require_space(out, int(rooms * side**2 * _SMALLEST), f"{rooms} rooms of {side} x {side}", "Ask for fewer.")
     return out, about
 
 

@@ -7,11 +7,11 @@ import socket
 import warnings
 from collections.abc import Collection
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from polyscore.errors import ArgumentError, PolyscoreError, require
+from polyscore.extras import require_found
 from polyscore.files.atomic import check_directory
 from polyscore.rooms.dataset import Dataset
 from polyscore.rooms.label_pictures import TYPES, read_picture
@@ -27,18 +27,12 @@ _POLICY = (
 )
 
 
-def require_installed() -> None:
-    """Raise `ArgumentError` unless the extra `web` is installed."""
-    if find_spec("nicegui") is None:
-        raise ArgumentError("the label page must find nicegui; it is not installed. pip install 'polyscore[web]'")
-
-
 def check(folder: Path | str, classes: Collection[str] | None, per_class: int, port: int) -> Path:
     """Return the dataset's folder, or say what stands in the way of labelling it: call it before the server starts."""
     require(isinstance(port, int) and 0 <= port < 1 << 16, "port", "be from 0 to 65535", port, "Take 0 for any.")
     Labelling(Dataset(folder), classes, per_class)
     check_directory(folder)
-    require_installed()
+    require_found(("nicegui",), "the label page", "web")
     return Path(folder)
 
 

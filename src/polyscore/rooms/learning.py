@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyscore.errors import require
-from polyscore.features.extra import load as need
+from polyscore.extras import load as need
 from polyscore.rng import derive
 
 LEAST = 10  # labels of either kind: two for each part of both cross-validations

@@ -51,11 +51,6 @@ def hsv(hue: float, saturation: float, value: float) -> Colour:
     return as_colour(linear(colorsys.hsv_to_rgb(hue % 1.0, saturation, value)))
 
 
-def matt(colour: Colour) -> Material:
-    """Return a plain surface."""
-    return Material(colour)
-
-
 def lamp(colour: Colour, power: float) -> Material:
     """Return a surface that glows."""
     return Material(as_colour([power * c for c in colour]), glows=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, require
 from polyscore.files.regular import open_regular
 
 ENDINGS = (".png", ".webp", ".jpg")
@@ -33,8 +33,11 @@ def means(images: NDArray[Any], size: int) -> NDArray[np.float32]:
 
 
 def shrunk(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Return the means of squares, rounded."""
-    return np.rint(means(images, size)).astype(np.uint8)
+    """Return images (..., H, H, C) with `size` pixels a side, the means of squares, rounded."""
+    side = images.shape[-2]
+    require(side % size == 0, "a resolution", "divide that of the rooms", f"{size} of {side}",
+            "Render rooms of that size.")  # fmt: skip
+    return images if side == size else np.rint(means(images, size)).astype(np.uint8)
 
 
 def png(image: NDArray[np.uint8], record: dict[str, Any]) -> bytes:

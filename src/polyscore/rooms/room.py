@@ -51,7 +51,7 @@ def draw(r: np.random.Generator) -> Room:
     stage = max(seen[0], 0.1 - width / 2), min(seen[1], width / 2 - 0.1)
     stage, standing = _standing(r, stage)
     hanging, lights = _lights(r, (width, depth, height), stage)
-    shell = [*_shell(r, width, depth, height), *(_rug(r, stage, camera) if r.random() < 0.5 else [])]
+    shell = [*_shell(r, width, depth, height), *(decor.rug(r, *stage, camera.floor) if r.random() < 0.5 else [])]
     return Room(width, depth, height, camera, stage, hanging, r.uniform(0.8, 1.15), (*shell, *standing, *lights))
 
 
@@ -66,10 +66,6 @@ def _standing(r: np.random.Generator, stage: tuple[float, float]) -> tuple[tuple
         made += decor.plant(r, x, 0.45) if kind == "plant" else decor.floor_lamp(r, x, 0.35, bool(r.random() < 0.7))
         stage = (stage[0] + inner, stage[1]) if side == 0 else (stage[0], stage[1] - inner)
     return stage, made
-
-
-def _rug(r: np.random.Generator, stage: tuple[float, float], camera: Camera) -> list[Part]:
-    return decor.rug(r, stage[0], stage[1], camera.floor)
 
 
 def _lights(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from polyscore.errors import ArgumentError, is_count, listed, require, shorten
 from polyscore.features import DEFAULT, choose, embed
 from polyscore.files.folders import new_folder
-from polyscore.limits import show_bytes
+from polyscore.limits import require_space
 from polyscore.notices import warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
@@ -191,7 +191,8 @@ def _tell_short(name: str, found: int, wanted: int) -> None:
 
 
 def _write(dataset: Dataset, out: Path, chosen: dict[str, list[Record]], selector: Selector, seed: int) -> None:
-    _require_space(dataset, out, chosen)
+    files = [dataset.path / name / record.file for name, kept in chosen.items() for record in kept]
+    require_space(out, sum(file.stat().st_size for file in files), f"{len(files)} pictures", "Free some space.")
     about = {"source": "selected", "resolution": dataset.resolution, "of": dataset.about, "seed": seed,
              "embedding": selector.embedding, "threshold": selector.threshold,
              "classes": {name: len(kept) for name, kept in chosen.items()}}  # fmt: skip
@@ -203,11 +204,3 @@ def _write(dataset: Dataset, out: Path, chosen: dict[str, list[Record]], selecto
             write_lines(folder / name, (record.to_dict() for record in kept))
         selector.save(folder / FILE)
         write_about(folder, about)
-
-
-def _require_space(dataset: Dataset, out: Path, chosen: dict[str, list[Record]]) -> None:
-    files = [dataset.path / name / record.file for name, kept in chosen.items() for record in kept]
-    needed, place = sum(file.stat().st_size for file in files), next(p for p in (out, *out.parents) if p.exists())
-    free = shutil.disk_usage(place).free
-    require(needed <= free, f"{len(files)} pictures", "fit on the disk",
-            f"{show_bytes(needed)} needed, {show_bytes(free)} free", "Free some space.")  # fmt: skip

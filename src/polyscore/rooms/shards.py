@@ -18,6 +18,7 @@ from polyscore.errors import ArgumentError, PolyscoreError, is_number, listed, r
 from polyscore.files.atomic import write_atomically, write_bytes
 from polyscore.files.folders import new_folder
 from polyscore.files.regular import open_regular
+from polyscore.files.shards import cut
 from polyscore.files.zips import DAMAGED
 from polyscore.limits import show_bytes
 from polyscore.notices import warn
@@ -26,7 +27,7 @@ from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, require
 from polyscore.rooms.labels import NAME as LABELS
 from polyscore.schema import count, optional
 
-LARGEST = 15 * 2**20  # bytes
+LARGEST, _HEADER = 15 * 2**20, 2**14  # bytes, and those of them for what is told of all
 _SHARD = re.compile(r"shard-([0-9]{4})-of-([0-9]{4})\.zip")
 _PICTURE = re.compile(CLASS + r"/[0-9]{6}\.(webp|jpg)")
 _TOLD = ("dataset.json", "rooms.jsonl")
@@ -50,7 +51,7 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
             "Leave it out for the default.")  # fmt: skip
     out = require_empty(Path(out), "shards")
     _tell_of_labels(dataset.path)
-    parts = list(_parts(_members(dataset, quality), largest))
+    parts = list(cut(_members(dataset, quality), _bytes, largest - _HEADER))
     counts = {name: len(dataset.records(name)) for name in dataset.classes}
     about = json.dumps(dataset.about | {"classes": counts})
     names = [f"shard-{k:04}-of-{len(parts):04}.zip" for k in range(len(parts))]
@@ -71,18 +72,10 @@ def _members(dataset: Dataset, quality: int | None) -> Iterator[Entry]:
             yield record.to_dict() | {"file": file}, (f"{name}/{file}", content)
 
 
-def _parts(members: Iterator[Entry], largest: int) -> Iterator[list[Entry]]:
-    """Cut a row of members so that no part with its records and headers is too large."""
-    part: list[Entry] = []
-    size = 2**14
-    for line, (name, content) in members:
-        more = len(content) + len(json.dumps(line)) + 2 * len(name) + 100
-        if part and size + more > largest:
-            yield part
-            part, size = [], 2**14
-        part.append((line, (name, content)))
-        size += more
-    yield part
+def _bytes(member: Entry) -> int:
+    """What a picture takes in a shard, with its record and its headers."""
+    line, (name, content) = member
+    return len(content) + len(json.dumps(line)) + 2 * len(name) + 100
 
 
 def _write(about: str, part: list[Entry], path: Path) -> None:

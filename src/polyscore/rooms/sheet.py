@@ -41,7 +41,7 @@ def _tile(image: np.ndarray, side: int, flawed: bool) -> Image.Image:
     return tile
 
 
-def write_sheet(dataset: Dataset, path: Path, columns: int = 8) -> Path:
+def write_sheet(dataset: Dataset, path: Path) -> Path:
     """Write a contact sheet as PNG."""
-    page = contact_sheet(dataset, columns)
+    page = contact_sheet(dataset)
     return write_atomically(path, lambda temporary: page.save(temporary, "PNG"))

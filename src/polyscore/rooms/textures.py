@@ -49,7 +49,7 @@ def planks(r: np.random.Generator) -> Material:
 def herringbone(r: np.random.Generator) -> Material:
     """Draw a parquet in zigzag: short blocks that meet at right angles."""
     pixels, block, ratio = _PIXELS, 16, 4
-    y, x = np.mgrid[0:pixels, 0:pixels] // 1
+    y, x = np.mgrid[0:pixels, 0:pixels]
     u, v = x // block, y // block
     phase = (u - v) % (2 * ratio)
     across = phase < ratio

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import ArgumentError
+from polyscore.extras import require_found
 from polyscore.rooms.camera import Camera
 from polyscore.rooms.materials import Material
 from polyscore.rooms.meshes import Mesh
@@ -43,9 +42,7 @@ def _mitsuba() -> Any:
 
 def require_installed() -> None:
     """Raise `ArgumentError` unless the extra `render` is installed."""
-    for package in ("mitsuba", "pyoidn"):
-        if find_spec(package) is None:
-            raise ArgumentError(f"rendering must find {package}; it is not installed. pip install 'polyscore[render]'")
+    require_found(("mitsuba", "pyoidn"), "rendering", "render")
 
 
 def as_mitsuba(scene: Scene) -> Any:

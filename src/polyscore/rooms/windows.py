@@ -12,7 +12,6 @@ from polyscore.rooms.meshes import Mesh, box, panel, rod, wave
 from polyscore.rooms.parts import ROOM, Part, moved, part
 
 _WHITE = Material((0.8, 0.79, 0.76), gloss=0.03)
-WALLS = ("back", "left", "right")
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,10 @@ class Window:
     """A window.
 
     Attributes:
-        wall: one of WALLS; left and right are where x is smallest and largest.
+        wall: "back", "left" or "right", the last two where x is smallest and largest.
         centre: its middle along the wall: x on the back wall, y on the others.
         width, sill, top: of the opening.
         bars: panes side by side.
-        power: radiance of the sky behind it.
         view: what is seen through it, radiance.
         curtains: their cloth, or None.
     """

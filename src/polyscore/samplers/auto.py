@@ -105,11 +105,8 @@ def _beforehand(q: Composition, most: int) -> Choice | None:
 def _by_correction(q: Composition, found: Correction, most: int) -> Choice | None:
     """The first three questions: whether there is something to correct, among Gaussians, in a form that fits."""
     if found.redrawn is not None and found.signal < _SHOWN * found.redrawn:
-        return Choice(
-            Denoise(),
-            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, less than four times the "
-            f"{found.redrawn:.2g} that other data would change: correction would amplify the error of the fits.",
-            left_as_they_are(found.signal),
+        return _uncorrected(
+            found.signal, found.redrawn, "that other data would change: correction would amplify the error of the fits."
         )
     if q.is_gaussian:
         few = Controlled(min(4, most), bumps=0)
@@ -118,14 +115,21 @@ def _by_correction(q: Composition, found: Correction, most: int) -> Choice | Non
             few, f"Chosen: Controlled({few.particles}), since among Gaussians a control leaves {left} to weigh."
         )
     if found.halved is not None and found.signal < _SHOWN * found.halved:
-        return Choice(
-            Denoise(),
-            f"Chosen: Denoise. What there is to correct has a variance of {found.signal:.2g}, less than four times the "
-            f"{found.halved:.2g} by which fits to halves of the data differ: more than their errors, so that their "
-            "form does not fit, and correction would amplify that.",
-            left_as_they_are(found.signal),
-        )
+        return _uncorrected(
+            found.signal, found.halved, "by which fits to halves of the data differ: more than their errors, so that "
+            "their form does not fit, and correction would amplify that.",
+        )  # fmt: skip
     return None
+
+
+def _uncorrected(signal: float, error: float, why: str) -> Choice:
+    """Scores added, and no more."""
+    return Choice(
+        Denoise(),
+        f"Chosen: Denoise. What there is to correct has a variance of {signal:.2g}, less than four times the "
+        f"{error:.2g} {why}",
+        left_as_they_are(signal),
+    )
 
 
 class Correction(NamedTuple):

@@ -141,7 +141,7 @@ def _train(
 ) -> list[Checkpoint]:  # fmt: skip
     """Train one model for each dataset and seed, all in one program."""
     path = None if checkpoint is None else check_file(with_suffix(checkpoint), (".safetensors",))
-    where = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = check_device(device)
     with _whatever_the_caller_is_in(where), reporting(progress, "training") as tell:
         pools = stack_pools(datasets, recipe.standardise, recipe.bend)
         warn_of_scales(pools, recipe)

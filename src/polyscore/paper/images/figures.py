@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from polyscore.files.atomic import write_atomically
 from polyscore.images.counting import NONE
-from polyscore.images.sheets import Sheet
+from polyscore.images.sheets import COLUMNS, Sheet
 from polyscore.paper.images.reading import Row
 
 COLOURS = ("#999999", "#0072B2", "#E69F00", "#009E73", "#D55E00")  # empty, couch, X, both, none
@@ -59,15 +59,15 @@ def _scaled(image: Images, side: int) -> Image.Image:
     return Image.fromarray(image).resize((side, side), Image.Resampling.NEAREST)
 
 
-def verdicts(path: Path, sheet: Sheet, classes: Sequence[str], columns: int = 8) -> None:
+def verdicts(path: Path, sheet: Sheet, classes: Sequence[str]) -> None:
     """Save the images of a sheet, each framed in the colour of its verdict, with a legend."""
     names = (*classes, NONE)
     side = max(48, sheet.images.shape[1])
-    step, rows = side + 6, -(-len(sheet.images) // columns)
-    page = Image.new("RGB", (columns * step, rows * step + 20), "white")
+    step, rows = side + 6, -(-len(sheet.images) // COLUMNS)
+    page = Image.new("RGB", (COLUMNS * step, rows * step + 20), "white")
     pen = ImageDraw.Draw(page)
     for k, (image, verdict) in enumerate(zip(sheet.images, sheet.verdicts, strict=True)):
-        left, top = (k % columns) * step, (k // columns) * step
+        left, top = (k % COLUMNS) * step, (k // COLUMNS) * step
         colour = COLOURS[names.index(verdict)] if verdict in names else "black"
         pen.rectangle((left, top, left + step - 2, top + step - 2), outline=colour, width=3)
         page.paste(_scaled(image, side), (left + 3, top + 3))

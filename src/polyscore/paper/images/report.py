@@ -53,7 +53,7 @@ class ImageReport(WrittenReport):
         return {**super().to_dict(), "claims": told}
 
 
-def write_image_report(store: Store, out: Path | str, title: str = "Objects in a room, counted") -> ImageReport:
+def write_image_report(store: Store, out: Path | str) -> ImageReport:
     """Write report.html, tables.md, tables.tex, tables.csv, claims.md and figures into `out`."""
     out = Path(out)
     check_directory(out / "figures")
@@ -71,8 +71,8 @@ def write_image_report(store: Store, out: Path | str, title: str = "Objects in a
     ]
     pictures = [picture for side in sides for picture in _pictures(out / "figures", found, store, side)]
     page = render(
-        "polyscore.paper.images", "report.html.j2", title=title, lead=_lead(found), definitions=DEFINITIONS,
-        figures=pictures, sides=sides, heads=tables.HEADS, name=tables.title,
+        "polyscore.paper.images", "report.html.j2", title="Objects in a room, counted", lead=_lead(found),
+        definitions=DEFINITIONS, figures=pictures, sides=sides, heads=tables.HEADS, name=tables.title,
         rows={side: [tables.cells(row) for row in found if row.resolution == side] for side in sides},
         findings=judged, cost=_costs(found), facts=_facts(found),
     )  # fmt: skip

@@ -1,23 +1,33 @@
-"""What needs the extra `images`, asked for in one place, and kept quiet."""
+"""What comes with an extra, asked for in one place: who lacks it is told which one to install."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from polyscore.errors import ArgumentError
 
 
-def load(module: str, what: str) -> Any:
-    """Import a module of the extra, or say how to install it."""
+def load(module: str, what: str, extra: str = "images") -> Any:
+    """Import a module of an extra, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ArgumentError(
-            f"{what} must have {error.name} installed; it is missing. Run `pip install 'polyscore[images]'`."
-        ) from error
+        raise _missing(str(error.name), what, extra) from error
+
+
+def require_found(packages: tuple[str, ...], what: str, extra: str) -> None:
+    """Say how to install packages of an extra that are not there, without the time that importing them takes."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise _missing(package, what, extra)
+
+
+def _missing(package: str, what: str, extra: str) -> ArgumentError:
+    return ArgumentError(f"{what} must find {package}; it is not installed. pip install 'polyscore[{extra}]'")
 
 
 @contextlib.contextmanager
