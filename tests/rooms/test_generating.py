@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from polyscore.cli import app
@@ -271,6 +272,12 @@ def test_models_that_are_none_are_refused(folder: Path, tmp_path: Path, monkeypa
         flux.load(str(tmp_path / "nowhere"), "cpu")
     cut = tmp_path / "cut"
     save(cut)
+    file = cut / "text_encoder_2" / "model.safetensors"
+    whole, weights = file.read_bytes(), load_file(file)
+    save_file({name: weights[name] for name in list(weights)[1:]}, file, metadata={"format": "pt"})
+    with pytest.raises(PolyscoreError, match="must be all that its configuration asks for; got a file without"):
+        flux.load(str(cut), "cpu")
+    file.write_bytes(whole)
     (cut / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(PolyscoreError, match="model must be"):
         flux.load(str(cut), "cpu")

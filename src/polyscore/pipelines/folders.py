@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, require, shorten
+from torch import nn
+
+from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
+from polyscore.features.extra import read_whole
 
 _MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
@@ -68,13 +72,35 @@ def _read(path: Path, kind: str) -> Any:
     import diffusers
 
     require(hasattr(diffusers, kind), "a class", "be one of diffusers", shorten(kind), "Install a newer diffusers.")
-    options = {} if kind.endswith("Scheduler") else {"use_safetensors": True}
+    made: Any = getattr(diffusers, kind)
     try:
-        return getattr(diffusers, kind).from_pretrained(str(path), local_files_only=True, **options)
-    except (MemoryError, KeyboardInterrupt):
+        if kind in _MODELS:
+            return read_whole(made, path, local_files_only=True)
+        options = {} if kind.endswith("Scheduler") else {"use_safetensors": True, **whole_parts(path)}
+        return made.from_pretrained(str(path), local_files_only=True, **options)
+    except (MemoryError, KeyboardInterrupt, PolyscoreError):
         raise
     except Exception as error:  # of many kinds: torn JSON, torn weights, weights of other shapes
         raise _broken(path, error) from error
+
+
+def whole_parts(path: Path, **options: Any) -> dict[str, Any]:
+    """Return the networks of a pipeline's folder by their names, each read by itself: whole, or not at all."""
+    found = {name: _network_kind(told) for name, told in _written(path / "model_index.json").items()}
+    return {
+        name: read_whole(kind, path / name, local_files_only=True, **options)
+        for name, kind in found.items()
+        if kind is not None
+    }
+
+
+def _network_kind(told: Any) -> Any:
+    """The class of a network that a pipeline's index names; None for all else, which the pipeline reads itself."""
+    library, name = told if isinstance(told, list) and len(told) == 2 else (None, None)
+    if library not in ("diffusers", "transformers") or not isinstance(name, str):
+        return None
+    kind = getattr(importlib.import_module(library), name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, nn.Module) and hasattr(kind, "from_pretrained") else None
 
 
 def _broken(path: Path, error: Exception) -> ArgumentError:

@@ -8,6 +8,7 @@ does not weight. A prompt without weights is encoded as the pipeline itself woul
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyscore.devices import check_device
-from polyscore.errors import ArgumentError, require, shorten
+from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
 from polyscore.features.extra import load as need
 from polyscore.features.extra import quiet
+from polyscore.pipelines.folders import whole_parts
 
 SCHNELL = "black-forest-labs/FLUX.1-schnell"
 TOKENS = 256  # of T5, as schnell was distilled with
@@ -109,9 +111,12 @@ def _pipeline(model: str, dtype: torch.dtype, local: bool) -> Any:
         diffusers = need("diffusers", _WHAT)
         try:
             # Weights are read as safetensors only: a pickle could do anything.
+            parts = whole_parts(Path(model), dtype=dtype) if Path(model).is_dir() else {}
             return diffusers.FluxPipeline.from_pretrained(
-                model, dtype=dtype, local_files_only=local, use_safetensors=True
+                model, dtype=dtype, local_files_only=local, use_safetensors=True, **parts
             )
+        except PolyscoreError:
+            raise
         except OSError:
             return None
         except (ValueError, TypeError, AttributeError, KeyError) as error:  # as diffusers refuses another model
