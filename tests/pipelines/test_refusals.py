@@ -258,6 +258,11 @@ def test_folders_without_a_model_are_refused(saved, tmp_path):
     for many in (10**6, [2, 10**6]):
         (saved / "config.json").write_text(json.dumps({**config, "layers_per_block": many}))
         refused(r"layers_per_block of .* must be at most 1000; got 1000000", saved)
+    (saved / "config.json").write_text(json.dumps(config))
+    scheduler = json.loads((saved / "scheduler_config.json").read_text())
+    (saved / "scheduler_config.json").write_text(json.dumps({**scheduler, "num_train_timesteps": 10**9}))
+    refused(r"num_train_timesteps of .* must be at most 100000; got 1000000000", saved)
+    (saved / "scheduler_config.json").write_text(json.dumps(scheduler))
     (saved / "config.json").unlink()
     refused("must hold config.json or model_index.json", saved)
 

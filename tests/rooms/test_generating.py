@@ -278,6 +278,12 @@ def test_models_that_are_none_are_refused(folder: Path, tmp_path: Path, monkeypa
     with pytest.raises(PolyscoreError, match="must be all that its configuration asks for; got a file without"):
         flux.load(str(cut), "cpu")
     file.write_bytes(whole)
+    config = cut / "text_encoder_2" / "config.json"
+    sound = config.read_text()
+    config.write_text(json.dumps({**json.loads(sound), "num_layers": 10**6}))
+    with pytest.raises(PolyscoreError, match=r"num_layers of .* must be at most 1000; got 1000000"):
+        flux.load(str(cut), "cpu")
+    config.write_text(sound)
     (cut / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(PolyscoreError, match="model must be"):
         flux.load(str(cut), "cpu")

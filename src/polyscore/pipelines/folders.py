@@ -14,7 +14,8 @@ from polyscore.features.extra import read_whole
 
 _MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
-_MOST_LAYERS = 1000  # of any kind; the largest models have some sixty, and each takes time to be made
+# Layers: the largest models have some sixty, and each takes time to be made. Timesteps: nearly all have a thousand.
+_MOST = dict.fromkeys(_LAYERS, 1000) | {"num_train_timesteps": 100_000}
 
 
 def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
@@ -22,9 +23,7 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     require(path.is_dir(), "model", "be a folder that exists", path,
             "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
     _require_diffusers()
-    for file in [path / "config.json", *sorted(path.glob("*/config.json"))]:
-        if file.is_file():
-            _require_few_layers(file)
+    check_sizes(path)
     if (path / "model_index.json").is_file():
         return _read(path, "DiffusionPipeline"), scheduler
     require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
@@ -35,14 +34,21 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     return _read(path, kind), scheduler or _scheduler(path)
 
 
-def _require_few_layers(file: Path) -> None:
-    """Refuse a network that would be made for hours before its weights are found not to fit."""
+def check_sizes(path: Path) -> None:
+    """Refuse what would be made for hours before its weights are found not to fit."""
+    for name in ("config.json", "scheduler_config.json"):
+        for file in sorted({path / name, *path.glob(f"*/{name}")}):
+            if file.is_file():
+                _require_small(file)
+
+
+def _require_small(file: Path) -> None:
     written = _written(file)
-    for name in _LAYERS:
+    for name, most in _MOST.items():
         told = written.get(name)
         for count in told if isinstance(told, list) else [told]:
-            require(not isinstance(count, (int, float)) or count <= _MOST_LAYERS, f"{name} of {file}",
-                    f"be at most {_MOST_LAYERS}", shorten(count), "Take the folder as it was published.")  # fmt: skip
+            require(not isinstance(count, (int, float)) or count <= most, f"{name} of {file}", f"be at most {most}",
+                    shorten(count), "Take the folder as it was published.")  # fmt: skip
 
 
 def _kind(file: Path) -> str:

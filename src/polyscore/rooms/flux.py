@@ -20,7 +20,7 @@ from polyscore.devices import check_device
 from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
 from polyscore.features.extra import load as need
 from polyscore.features.extra import quiet
-from polyscore.pipelines.folders import whole_parts
+from polyscore.pipelines.folders import check_sizes, whole_parts
 
 SCHNELL = "black-forest-labs/FLUX.1-schnell"
 TOKENS = 256  # of T5, as schnell was distilled with
@@ -105,13 +105,19 @@ def load(model: str = SCHNELL, device: torch.device | str | None = None, offload
     return Flux(pipeline.to(where))
 
 
+def _parts(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """The networks of a folder, which may be anybody's."""
+    check_sizes(folder)
+    return whole_parts(folder, dtype=dtype)
+
+
 def _pipeline(model: str, dtype: torch.dtype, local: bool) -> Any:
     """The pipeline, or None where it is not to be had."""
     with quiet():
         diffusers = need("diffusers", _WHAT)
         try:
             # Weights are read as safetensors only: a pickle could do anything.
-            parts = whole_parts(Path(model), dtype=dtype) if Path(model).is_dir() else {}
+            parts = _parts(Path(model), dtype) if Path(model).is_dir() else {}
             return diffusers.FluxPipeline.from_pretrained(
                 model, dtype=dtype, local_files_only=local, use_safetensors=True, **parts
             )
