@@ -1,4 +1,4 @@
-"""What comes with an extra, asked for in one place: who lacks it is told which one to install."""
+"""What comes with an extra, asked for in one place and kept quiet; networks of others, whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, listed, require
+from polyscore.notices import warn
 
 
 def load(module: str, what: str, extra: str = "images") -> Any:
@@ -28,6 +29,23 @@ def require_found(packages: tuple[str, ...], what: str, extra: str) -> None:
 
 def _missing(package: str, what: str, extra: str) -> ArgumentError:
     return ArgumentError(f"{what} must find {package}; it is not installed. pip install 'polyscore[{extra}]'")
+
+
+def read_whole(kind: Any, source: Any, **options: Any) -> Any:
+    """Read a network of diffusers or transformers of which every weight is there.
+
+    A weight that its file lacks is drawn at random by both libraries, anew at every start; one that the network of the
+    configuration has no place for is left out.
+    """
+    network, told = kind.from_pretrained(str(source), use_safetensors=True, output_loading_info=True, **options)
+    lacking = sorted({str(name) for key in ("missing_keys", "mismatched_keys") for name in told[key]})
+    require(not lacking, f"weights of {source}", "be all that its configuration asks for",
+            f"a file without {listed(lacking, 3, str)}", "Save or download it again.")  # fmt: skip
+    unused = sorted(map(str, told["unexpected_keys"]))
+    if unused:
+        warn(f"weights of {source} should all have a place in the network that its configuration describes; "
+             f"{listed(unused, 3, str)} have none. Another network was saved than is read.")  # fmt: skip
+    return network
 
 
 @contextlib.contextmanager

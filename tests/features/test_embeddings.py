@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,16 @@ def test_dinov2_is_loaded_from_a_folder(tiny_dinov2: Path) -> None:
         model = Dinov2Model.from_pretrained(tiny_dinov2).eval()
         expected = model(torch.tensor(pixels, dtype=torch.float32).permute(0, 3, 1, 2)).last_hidden_state[:, 0]
     np.testing.assert_allclose(features, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_a_file_lacks_are_not_drawn_at_random(tiny_dinov2: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    cut = shutil.copytree(tiny_dinov2, tmp_path / "cut")
+    weights = load_file(cut / "model.safetensors")
+    save_file({name: weights[name] for name in list(weights)[1:]}, cut / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(PolyscoreError, match="must be all that its configuration asks for; got a file without"):
+        embed(pictures(1, side=64), "dinov2-large", "cpu", weights=str(cut))
 
 
 def test_without_weights_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,17 @@ import math
 import subprocess
 import sys
 
+import diffusers
 import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, EulerDiscreteScheduler, PNDMScheduler, UNet2DConditionModel
+from safetensors.torch import load_file, save_file
 
 import polyscore as ps
 from pipelines.small import ddpm, flow, unet
 from pipelines.tiny import flux, pixels, stable_diffusion
-from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, UnknownConditionError
+from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, PolyscoreWarning, UnknownConditionError
+from polyscore.pipelines.folders import read_folder
 from polyscore.pipelines.schedulers import noising_of
 from polyscore.schedules import Tabulated
 
@@ -255,6 +258,11 @@ def test_folders_without_a_model_are_refused(saved, tmp_path):
     for many in (10**6, [2, 10**6]):
         (saved / "config.json").write_text(json.dumps({**config, "layers_per_block": many}))
         refused(r"layers_per_block of .* must be at most 1000; got 1000000", saved)
+    (saved / "config.json").write_text(json.dumps(config))
+    scheduler = json.loads((saved / "scheduler_config.json").read_text())
+    (saved / "scheduler_config.json").write_text(json.dumps({**scheduler, "num_train_timesteps": 10**9}))
+    refused(r"num_train_timesteps of .* must be at most 100000; got 1000000000", saved)
+    (saved / "scheduler_config.json").write_text(json.dumps(scheduler))
     (saved / "config.json").unlink()
     refused("must hold config.json or model_index.json", saved)
 
@@ -270,6 +278,40 @@ def test_a_pipeline_that_was_cut_short_is_refused(tmp_path):
     file = tmp_path / "text_encoder" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     refused("must hold a whole model saved by diffusers", tmp_path)
+
+
+@pytest.mark.parametrize("part", ["unet", "vae", "text_encoder"])
+def test_weights_that_a_file_lacks_are_not_drawn_at_random(saved, tmp_path, part):
+    """Diffusers and transformers draw them anew at every start, with a line in a log."""
+    stable_diffusion().save_pretrained(tmp_path / "pipeline")
+    for folder in (saved, tmp_path / "pipeline" / part):
+        (file,) = folder.glob("*.safetensors")
+        weights = load_file(file)
+        save_file({name: weights[name] for name in list(weights)[1:]}, file, metadata={"format": "pt"})
+        refused("weights of .* must be all that its configuration asks for; got a file without .* Save or download it "
+                "again", saved if folder is saved else tmp_path / "pipeline")  # fmt: skip
+
+
+def test_weights_that_have_no_place_are_warned_of(saved):
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, "add_attention": False}))
+    with pytest.warns(
+        PolyscoreWarning, match=r"mid_block\.attentions.*have none. Another network was saved than is read"
+    ):
+        ps.from_diffusers(saved)
+
+
+def test_a_pipelines_networks_are_those_that_diffusers_reads(tmp_path):
+    for make in (stable_diffusion, flux, pixels):
+        make().save_pretrained(tmp_path / make.__name__)
+        found, _ = read_folder(tmp_path / make.__name__, None)
+        wanted = diffusers.DiffusionPipeline.from_pretrained(tmp_path / make.__name__, use_safetensors=True)
+        assert found.components.keys() == wanted.components.keys()
+        for name, part in wanted.components.items():
+            if isinstance(part, torch.nn.Module):
+                assert type(found.components[name]) is type(part) and part.training == found.components[name].training
+                ours, theirs = (network.state_dict() for network in (found.components[name], part))
+                assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
 def test_without_diffusers_models_are_still_families_and_folders_say_what_to_install(saved):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from polyscore.cli import app
@@ -271,6 +272,18 @@ def test_models_that_are_none_are_refused(folder: Path, tmp_path: Path, monkeypa
         flux.load(str(tmp_path / "nowhere"), "cpu")
     cut = tmp_path / "cut"
     save(cut)
+    file = cut / "text_encoder_2" / "model.safetensors"
+    whole, weights = file.read_bytes(), load_file(file)
+    save_file({name: weights[name] for name in list(weights)[1:]}, file, metadata={"format": "pt"})
+    with pytest.raises(PolyscoreError, match="must be all that its configuration asks for; got a file without"):
+        flux.load(str(cut), "cpu")
+    file.write_bytes(whole)
+    config = cut / "text_encoder_2" / "config.json"
+    sound = config.read_text()
+    config.write_text(json.dumps({**json.loads(sound), "num_layers": 10**6}))
+    with pytest.raises(PolyscoreError, match=r"num_layers of .* must be at most 1000; got 1000000"):
+        flux.load(str(cut), "cpu")
+    config.write_text(sound)
     (cut / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(PolyscoreError, match="model must be"):
         flux.load(str(cut), "cpu")

@@ -238,6 +238,17 @@ def test_the_rule_a_choice_a_bad_picture_a_second_page_and_the_end(data: Path, w
 
 
 @served
+def test_a_page_says_what_is_wrong_with_the_labels(data: Path) -> None:
+    with serving(data) as server:
+        (data / "labels.jsonl").unlink(missing_ok=True)
+        os.mkfifo(data / "labels.jsonl")
+        asked = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        asked.request("GET", "/")
+        answer = asked.getresponse()
+        assert answer.status == 200 and "labels must be in a file of the dataset" in answer.read().decode()
+
+
+@served
 def test_only_pictures_of_the_dataset_and_only_this_machine(data: Path, tmp_path: Path) -> None:
     picture = (data / "couch" / "000000.png").read_bytes()
     folded = str(tmp_path).replace("/", "%2f")

@@ -147,6 +147,21 @@ def test_a_long_tail_that_is_no_line_costs_no_label(dataset: Dataset, tail: byte
     ]
 
 
+@pytest.mark.parametrize("tail", [
+    b'{"class": "couch", "file": "000002.png", "accepted": tru}', b'[{"class": "couch", "file": "000002.png"}]',
+    b"# note", b"[\n" + 9000 * b" ",
+])  # fmt: skip
+def test_what_somebody_else_wrote_without_an_end_is_not_taken_away(dataset: Dataset, tail: bytes) -> None:
+    """A slip of the hand in an editor, or another format: labels were cut off by looking at them."""
+    Labels(dataset.path).add(Picture("couch", "000000.png"), True)
+    path = dataset.path / "labels.jsonl"
+    path.write_bytes(path.read_bytes() + tail)
+    before = path.read_bytes()
+    with pytest.warns(PolyscoreWarning, match="that are none. They are passed over"):
+        assert len(Labels(dataset.path)) == 1
+    assert path.read_bytes() == before + b"\n"
+
+
 def test_a_line_cut_while_another_labels_is_mended_before_the_next(dataset: Dataset) -> None:
     labelling = Labelling(dataset)
     answer(labelling, True)

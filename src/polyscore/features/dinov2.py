@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError
+from polyscore.errors import ArgumentError, PolyscoreError
 from polyscore.extras import load as need
-from polyscore.extras import quiet
+from polyscore.extras import quiet, read_whole
 
 NAME, SOURCE = "dinov2-large", "facebook/dinov2-large"
 
@@ -65,8 +65,10 @@ def _parts(source: str, local: bool) -> tuple[Any, Any] | None:
     try:
         with quiet():
             # Weights are read as safetensors only: a pickle could do anything.
-            network = transformers.AutoModel.from_pretrained(source, local_files_only=local, use_safetensors=True)
+            network = read_whole(transformers.AutoModel, source, local_files_only=local)
             processor = transformers.AutoImageProcessor.from_pretrained(source, local_files_only=local)
+    except PolyscoreError:
+        raise
     except OSError:
         return None
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import re
@@ -60,12 +61,31 @@ def check_file(path: Path | str, endings: tuple[str, ...]) -> Path:
     return path
 
 
+def begun(path: Path) -> str:
+    """Return what the names of temporary files for `path` begin with: no other path's do."""
+    stem = path.stem if len(os.fsencode(path.stem)) <= 100 else hashlib.sha256(os.fsencode(path.stem)).hexdigest()
+    return f".{stem}-"
+
+
+def sweep(path: Path | str) -> None:
+    """Take away what a process that was killed had begun to write to `path`; for whoever holds it alone."""
+    path = Path(path)
+    for file in path.parent.glob(f"{glob.escape(begun(path))}????????.part*"):
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a file or folder is a lock, or what somebody began to write here: neither is there in the end."""
+    return re.fullmatch(r"\..+(-[a-z0-9_]{8}\.part(\..+)?|\.lock)", path.name) is not None
+
+
 def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place in one step; return `path`."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=begun(path), suffix=f".part{path.suffix}", dir=path.parent)
     except (OSError, ValueError) as error:  # a name may hold a null byte
         why = getattr(error, "strerror", None) or error
         raise OutputError(
@@ -91,7 +111,10 @@ def write_atomically(path: Path | str, write: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep others from writing what belongs to `path`, or say that one does; the lock ends with the process."""
+    """Keep others from writing what belongs to `path`, or say that one does; the lock ends with the process.
+
+    What a process that was killed had begun to write there is taken away.
+    """
     lock, new = path.parent / f".{path.name}.lock", not path.parent.exists()
     handle = _opened(lock, path)
     try:
@@ -109,6 +132,7 @@ def held(path: Path) -> Iterator[None]:
             f"one process may write {str(path)!r} at a time; another does. Wait for it, or choose another place."
         ) from error
     try:
+        sweep(path)
         yield
     finally:
         with contextlib.suppress(OSError):

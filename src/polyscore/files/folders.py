@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -10,6 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from polyscore.errors import OutputError
+from polyscore.files.atomic import begun, check_directory, held, is_leftover
+
+
+def require_empty(out: Path, what: str) -> Path:
+    """Return a folder that is new or empty and can be written, or refuse it; what a kill left there is nothing."""
+    if out.is_dir() and not all(map(is_leftover, out.iterdir())):
+        raise OutputError(f"{what} must have an empty folder; {str(out)!r} holds other files. Choose another place.")
+    return check_directory(out)
 
 
 @contextmanager
@@ -21,11 +32,14 @@ def new_folder(path: Path | str, last: str = "dataset.json") -> Iterator[Path]:
     """
     path = Path(path)
     place = Path(os.path.realpath(path))
-    temporary = None
+    temporary = handle = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         inside = place.is_dir()
-        temporary = Path(tempfile.mkdtemp(prefix=f".{place.name[:100]}-", dir=place if inside else place.parent))
+        around = place if inside else place.parent
+        _sweep(around, place)
+        temporary = Path(tempfile.mkdtemp(prefix=begun(place), suffix=".part", dir=around))
+        handle = _locked(temporary)
         yield temporary
         temporary.chmod(0o755)
         if inside:
@@ -40,8 +54,32 @@ def new_folder(path: Path | str, last: str = "dataset.json") -> Iterator[Path]:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 def _empty_into(folder: Path, place: Path, last: str) -> None:
-    for child in sorted(folder.iterdir(), key=lambda child: child.name == last):
-        os.rename(child, place / child.name)
+    with held(place / last):  # another process may have filled it meanwhile
+        require_empty(place, "a new folder")
+        for child in sorted(folder.iterdir(), key=lambda child: child.name == last):
+            os.rename(child, place / child.name)
+
+
+def _locked(folder: Path) -> int:
+    """Lock a folder that is being filled, as long as this process lives: nobody else takes it away."""
+    handle = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return handle
+
+
+def _sweep(around: Path, place: Path) -> None:
+    """Take away what processes that were killed had begun to fill."""
+    for folder in around.glob(f"{glob.escape(begun(place))}????????.part"):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from polyscore.errors import require
-from polyscore.files.folders import new_folder
+from polyscore.files.folders import new_folder, require_empty
 from polyscore.files.regular import read_regular
 from polyscore.files.tensors import read_tensors
 from polyscore.images import export
 from polyscore.images.keeper import Keeper
-from polyscore.rooms.dataset import require_empty
 
 _AVERAGE = "average."
 

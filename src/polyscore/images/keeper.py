@@ -90,5 +90,5 @@ class Keeper:
         about = {**self.identity, "step": snapshot.step, "history": self.history}
         write_tensors(self.folder / f"checkpoint-{snapshot.step:08}.safetensors", snapshot.tensors, about)
         self.saved = snapshot.step
-        for path in self.files()[_KEPT:]:
+        for path in [*self.files()[_KEPT:], *self.folder.glob(".checkpoint-*.part.safetensors")]:  # a kill's, too
             path.unlink(missing_ok=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, require, shorten
-from polyscore.extras import load
+from torch import nn
+
+from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
+from polyscore.extras import load, read_whole
 
 _WHAT = "a folder's model"
 _MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
-_MOST_LAYERS = 1000  # of any kind; the largest models have some sixty, and each takes time to be made
+# Layers: the largest models have some sixty, and each takes time to be made. Timesteps: nearly all have a thousand.
+_MOST = dict.fromkeys(_LAYERS, 1000) | {"num_train_timesteps": 100_000}
 
 
 def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
@@ -20,9 +24,7 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     require(path.is_dir(), "model", "be a folder that exists", path,
             "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
     load("diffusers", _WHAT)
-    for file in [path / "config.json", *sorted(path.glob("*/config.json"))]:
-        if file.is_file():
-            _require_few_layers(file)
+    check_sizes(path)
     if (path / "model_index.json").is_file():
         return _read(path, "DiffusionPipeline"), scheduler
     require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
@@ -33,14 +35,21 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     return _read(path, kind), scheduler or _scheduler(path)
 
 
-def _require_few_layers(file: Path) -> None:
-    """Refuse a network that would be made for hours before its weights are found not to fit."""
+def check_sizes(path: Path) -> None:
+    """Refuse what would be made for hours before its weights are found not to fit."""
+    for name in ("config.json", "scheduler_config.json"):
+        for file in sorted({path / name, *path.glob(f"*/{name}")}):
+            if file.is_file():
+                _require_small(file)
+
+
+def _require_small(file: Path) -> None:
     written = _written(file)
-    for name in _LAYERS:
+    for name, most in _MOST.items():
         told = written.get(name)
         for count in told if isinstance(told, list) else [told]:
-            require(not isinstance(count, (int, float)) or count <= _MOST_LAYERS, f"{name} of {file}",
-                    f"be at most {_MOST_LAYERS}", shorten(count), "Take the folder as it was published.")  # fmt: skip
+            require(not isinstance(count, (int, float)) or count <= most, f"{name} of {file}", f"be at most {most}",
+                    shorten(count), "Take the folder as it was published.")  # fmt: skip
 
 
 def _kind(file: Path) -> str:
@@ -69,13 +78,35 @@ def _scheduler(path: Path) -> Any:
 def _read(path: Path, kind: str) -> Any:
     diffusers = load("diffusers", _WHAT)
     require(hasattr(diffusers, kind), "a class", "be one of diffusers", shorten(kind), "Install a newer diffusers.")
-    options = {} if kind.endswith("Scheduler") else {"use_safetensors": True}
+    made: Any = getattr(diffusers, kind)
     try:
-        return getattr(diffusers, kind).from_pretrained(str(path), local_files_only=True, **options)
-    except (MemoryError, KeyboardInterrupt):
+        if kind in _MODELS:
+            return read_whole(made, path, local_files_only=True)
+        options = {} if kind.endswith("Scheduler") else {"use_safetensors": True, **whole_parts(path)}
+        return made.from_pretrained(str(path), local_files_only=True, **options)
+    except (MemoryError, KeyboardInterrupt, PolyscoreError):
         raise
     except Exception as error:  # of many kinds: torn JSON, torn weights, weights of other shapes
         raise _broken(path, error) from error
+
+
+def whole_parts(path: Path, **options: Any) -> dict[str, Any]:
+    """Return the networks of a pipeline's folder by their names, each read by itself: whole, or not at all."""
+    found = {name: _network_kind(told) for name, told in _written(path / "model_index.json").items()}
+    return {
+        name: read_whole(kind, path / name, local_files_only=True, **options)
+        for name, kind in found.items()
+        if kind is not None
+    }
+
+
+def _network_kind(told: Any) -> Any:
+    """The class of a network that a pipeline's index names; None for all else, which the pipeline reads itself."""
+    library, name = told if isinstance(told, list) and len(told) == 2 else (None, None)
+    if library not in ("diffusers", "transformers") or not isinstance(name, str):
+        return None
+    kind = getattr(importlib.import_module(library), name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, nn.Module) and hasattr(kind, "from_pretrained") else None
 
 
 def _broken(path: Path, error: Exception) -> ArgumentError:

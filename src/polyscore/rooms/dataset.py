@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import ArgumentError, OutputError, is_count, is_finite, nearest, require, shorten
-from polyscore.files.atomic import check_directory, write_text
+from polyscore.errors import ArgumentError, is_count, is_finite, nearest, require, shorten
+from polyscore.files.atomic import write_text
 from polyscore.files.regular import read_regular
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import OBJECTS
@@ -171,13 +171,6 @@ def _about(path: Path) -> dict[str, Any]:
             "`polyscore rooms render`."
         )
     return about
-
-
-def require_empty(out: Path, what: str) -> Path:
-    """Return a folder that is new or empty and can be written, or refuse it."""
-    if out.is_dir() and any(out.iterdir()):
-        raise OutputError(f"{what} must have an empty folder; {str(out)!r} holds other files. Choose another place.")
-    return check_directory(out)
 
 
 def read_about(path: Path) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ does not weight. A prompt without weights is encoded as the pipeline itself woul
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyscore.devices import check_device
-from polyscore.errors import ArgumentError, require, shorten
+from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
 from polyscore.extras import load as need
 from polyscore.extras import quiet
+from polyscore.pipelines.folders import check_sizes, whole_parts
 
 SCHNELL = "black-forest-labs/FLUX.1-schnell"
 TOKENS = 256  # of T5, as schnell was distilled with
@@ -103,15 +105,24 @@ def load(model: str = SCHNELL, device: torch.device | str | None = None, offload
     return Flux(pipeline.to(where))
 
 
+def _parts(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """The networks of a folder, which may be anybody's."""
+    check_sizes(folder)
+    return whole_parts(folder, dtype=dtype)
+
+
 def _pipeline(model: str, dtype: torch.dtype, local: bool) -> Any:
     """The pipeline, or None where it is not to be had."""
     with quiet():
         diffusers = need("diffusers", _WHAT)
         try:
             # Weights are read as safetensors only: a pickle could do anything.
+            parts = _parts(Path(model), dtype) if Path(model).is_dir() else {}
             return diffusers.FluxPipeline.from_pretrained(
-                model, dtype=dtype, local_files_only=local, use_safetensors=True
+                model, dtype=dtype, local_files_only=local, use_safetensors=True, **parts
             )
+        except PolyscoreError:
+            raise
         except OSError:
             return None
         except (ValueError, TypeError, AttributeError, KeyError) as error:  # as diffusers refuses another model

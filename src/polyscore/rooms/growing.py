@@ -9,10 +9,12 @@ from typing import Any
 
 from polyscore.errors import ArgumentError, is_count, require, shorten
 from polyscore.files.atomic import check_directory, held
+from polyscore.files.atomic import sweep as sweep_file
+from polyscore.files.folders import require_empty
 from polyscore.limits import require_space
 from polyscore.rooms import pictures
 from polyscore.rooms.classes import CLASSES
-from polyscore.rooms.dataset import Record, read_about, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import Record, read_about, write_about, write_lines
 
 MOST = 1_000_000
 _SMALLEST = 0.5  # bytes a pixel of a PNG, from below
@@ -50,7 +52,7 @@ def grown(out: Path, about: dict[str, Any], names: Collection[str]) -> Iterator[
     with held(out / "dataset.json"):
         about = rejoined(out, about, names)
         write_about(out, about)
-        sweep(out, names)
+        sweep(out, about["classes"])
         yield
         finish(out, about)
 
@@ -108,6 +110,7 @@ def line_of(file: Path, name: str, side: int) -> dict[str, Any] | None:
 def sweep(out: Path, names: Collection[str]) -> None:
     """Take away what a process that was killed had begun to write."""
     for name in names:
+        sweep_file(out / name / "rooms.jsonl")
         for file in (out / name).glob(".[0-9]*-*.png"):
             file.unlink(missing_ok=True)
 

@@ -29,6 +29,13 @@ def show(dataset: Dataset, classes: Collection[str] | None, per_class: int) -> N
     _Page(dataset, Labelling(dataset, classes, per_class)).show()
 
 
+def refuse(error: PolyscoreError) -> None:
+    """Fill a page with what is wrong."""
+    ui.add_css(_STYLE)
+    with _box("page"):
+        _text(str(error), "wrong")
+
+
 class _Page:
     """What one browser window shows."""
 

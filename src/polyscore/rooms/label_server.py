@@ -95,7 +95,7 @@ def make_app(folder: Path, classes: Collection[str] | None = None, per_class: in
     from fastapi import FastAPI, Response
     from nicegui import ui
 
-    from polyscore.rooms.label_page import show
+    from polyscore.rooms.label_page import refuse, show
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -109,7 +109,10 @@ def make_app(folder: Path, classes: Collection[str] | None = None, per_class: in
 
     @ui.page("/")
     def page() -> None:
-        show(Dataset(folder), classes, per_class)
+        try:
+            show(Dataset(folder), classes, per_class)
+        except PolyscoreError as error:  # labels or dataset changed since the server started
+            refuse(error)
 
     ui.run_with(app, title="polyscore rooms label", show_welcome_message=False)
     app.add_middleware(Guard)

@@ -3,8 +3,8 @@
     {"class": "couch", "file": "000012.png", "accepted": true, "at": "2026-11-16T19:20:00+00:00"}
 
 The last line of a picture counts; `null` takes its label back. Lines are only ever appended, each by one write under a
-lock, so that several pages and processes may label one dataset; a line that a kill or a full disk cut is taken away
-before the next one is written.
+lock, so that several pages and processes may label one dataset; a line of ours that a kill or a full disk cut is taken
+away before the next one is written. What somebody else wrote there is passed over, and stays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from polyscore.files.regular import open_regular
 from polyscore.notices import warn
 
 NAME = "labels.jsonl"
+_LONGEST, _BEGINNING = 1 << 13, b'{"class": "'  # of a line of ours
 
 
 class Picture(NamedTuple):
@@ -179,10 +180,17 @@ def _mend(handle: int) -> int:
     if not size or os.pread(handle, 1, size - 1) == b"\n":
         return size
     start = _last_line(handle, size)
-    if _parsed(os.pread(handle, size - start, start)) is not None:
+    if not _is_cut(os.pread(handle, _LONGEST, start)):
         return size + os.write(handle, b"\n")
     os.ftruncate(handle, start)
     return start
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether the last line is the beginning of one of ours, or the zeros that a power cut leaves in its place."""
+    begun = line.rstrip(b"\0")
+    ours = begun.startswith(_BEGINNING) or _BEGINNING.startswith(begun)
+    return ours and not begun.rstrip().endswith(b"}")
 
 
 def _last_line(handle: int, size: int) -> int:

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from polyscore.errors import ArgumentError, is_count, listed, require, shorten
 from polyscore.features import DEFAULT, choose, embed
-from polyscore.files.folders import new_folder
+from polyscore.files.folders import new_folder, require_empty
 from polyscore.limits import require_space
 from polyscore.notices import warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.rooms import pictures
-from polyscore.rooms.dataset import Dataset, Record, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import Dataset, Record, write_about, write_lines
 from polyscore.rooms.growing import names_of
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.learning import held_out, learn, require_both

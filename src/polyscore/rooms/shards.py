@@ -16,14 +16,14 @@ from typing import Any
 
 from polyscore.errors import ArgumentError, PolyscoreError, is_number, listed, require, shorten
 from polyscore.files.atomic import write_atomically, write_bytes
-from polyscore.files.folders import new_folder
+from polyscore.files.folders import new_folder, require_empty
 from polyscore.files.regular import open_regular
 from polyscore.files.shards import cut
 from polyscore.files.zips import DAMAGED
 from polyscore.limits import show_bytes
 from polyscore.notices import warn
 from polyscore.rooms import pictures
-from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, require_empty, write_about, write_lines
+from polyscore.rooms.dataset import CLASS, Dataset, Record, check_about, write_about, write_lines
 from polyscore.rooms.labels import NAME as LABELS
 from polyscore.schema import count, optional
 
@@ -39,7 +39,7 @@ Entry = tuple[dict[str, Any], tuple[str, bytes]]  # a record; a name and its con
 
 
 def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest: int = LARGEST) -> list[Path]:
-    """Write a dataset as shards into a new or empty folder; return their paths.
+    """Write a dataset as shards into a new or empty folder, all or none; return their paths.
 
     Args:
         quality: of JPEG, from 0 to 100; None keeps every bit, as WebP.
@@ -51,11 +51,15 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
             "Leave it out for the default.")  # fmt: skip
     out = require_empty(Path(out), "shards")
     _tell_of_labels(dataset.path)
-    parts = list(cut(_members(dataset, quality), _bytes, largest - _HEADER))
     counts = {name: len(dataset.records(name)) for name in dataset.classes}
     about = json.dumps(dataset.about | {"classes": counts})
-    names = [f"shard-{k:04}-of-{len(parts):04}.zip" for k in range(len(parts))]
-    return [write_atomically(out / name, partial(_write, about, part)) for name, part in zip(names, parts, strict=True)]
+    with new_folder(out, last="shards") as folder:
+        files = [write_atomically(folder / f"{k:04}.zip", partial(_write, about, part))
+                 for k, part in enumerate(cut(_members(dataset, quality), _bytes, largest - _HEADER))]  # fmt: skip
+        names = [f"shard-{k:04}-of-{len(files):04}.zip" for k in range(len(files))]
+        for file, name in zip(files, names, strict=True):
+            file.rename(folder / name)
+    return [out / name for name in names]
 
 
 def _tell_of_labels(folder: Path) -> None:
