@@ -2,11 +2,15 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 import polyscore as ps
+from cases import F64, compose
 from polyscore.errors import ArgumentError, DegeneracyWarning
+from polyscore.samplers.grids import TimeGrid
+from polyscore.samplers.integrators import frozen_steps
 
 
 def test_rejection_counts_a_component_that_is_written_twice():
@@ -137,3 +141,27 @@ def test_no_warning_for_the_settings_of_the_paper():
         warnings.simplefilter("error")
         for name in SETTINGS:
             ps.FeynmanKac.published(16, steps=100).sample(ps.base_composition(setting(name)), 20)
+
+
+@pytest.mark.parametrize("total", [0.75, 1.5])
+def test_steps_close_to_the_data_are_what_they_are_in_closed_form(total):
+    """Where alpha is 1, with v = sigma^2 and churn 1, the frozen X has (1 - r^W) / W and the noise a variance of
+    v_s (1 - r^(2 W - 1)) / (2 W - 1), r = v_s / v_t; also at times of 1e-18, which parts of 1e-7 need."""
+    times = torch.logspace(-8, -18, 31, dtype=F64)
+    table = frozen_steps(ps.VP(), TimeGrid(times, -times.diff()), total, churn=1.0)
+    v = ps.VP().sigma(times) ** 2
+    r = v[1:] / v[:-1]
+    toward, variance = (1 - r**total) / total, v[1:] * (1 - r ** (2 * total - 1)) / (2 * total - 1)
+    assert torch.allclose(table.keep, r**total + toward * total, rtol=1e-6)
+    assert torch.allclose(table.pull, toward * v[:-1], rtol=1e-6, atol=0)
+    assert torch.allclose(table.noise**2, variance, rtol=1e-6, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:(K|swarms|steps) should")
+def test_a_narrow_coordinate_leaves_a_wide_one_its_width():
+    """Deviations of 1 and 1e-5 at W = 0.75, both right to 10 %; the wide one lost two thirds of its own."""
+    family = ps.Family({"a": ps.Gaussian(cov=[1.0, 1e-10]), "b": ps.Gaussian(cov=[1.5, 1.5e-10])})
+    q = compose(family, a=0.5, b=0.25)
+    run = ps.FeynmanKac(16, threshold=0.5).sample(q, 2000, seed=1, dtype=F64)
+    expected = np.sqrt([1 / (0.5 + 0.25 / 1.5), 1e-10 / (0.5 + 0.25 / 1.5)])
+    assert (np.abs(run.samples.std(0).numpy() / expected - 1) < 0.1).all()

@@ -3,6 +3,6 @@
 from polyscore.distributions.distribution import Density, Distribution
 from polyscore.distributions.gaussian import Gaussian
 from polyscore.distributions.kinds import KINDS
-from polyscore.distributions.mixture import Mixture
+from polyscore.distributions.mixture import Mixture, mixture_of
 
-__all__ = ["KINDS", "Density", "Distribution", "Gaussian", "Mixture"]
+__all__ = ["KINDS", "Density", "Distribution", "Gaussian", "Mixture", "mixture_of"]

@@ -75,6 +75,13 @@ class Mixture(Density):
         return f"{parts}, weights {brief(self.weights)}, {self.components.shape_text()}"
 
 
+def mixture_of(components: Components) -> Mixture:
+    """Return the mixture of components that are known to be sound."""
+    found = Mixture.__new__(Mixture)
+    found.dim, found.components = components.dim, components
+    return found
+
+
 def _covariances(cov: Any, count: int, dim: int) -> list[Any]:
     """Return one covariance per component: a shared one repeated, or the M of them as given."""
     try:

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from polyscore.distributions import Mixture
+from polyscore.distributions import Mixture, mixture_of
 from polyscore.distributions.components import Components
 from polyscore.mixtures import Parts, redrawn, support
 from polyscore.nn import ScoreNetwork
@@ -50,11 +50,11 @@ class Fitted(Mixture):
     def redrawn(self, source: Generator) -> Mixture:
         """Return another mixture that as many points could as well have given."""
         parts = redrawn(self._parts, self.points, source)
-        return _mixture(self.dim, Components(parts.means, parts.variances, parts.bases, parts.weights))
+        return mixture_of(Components(parts.means, parts.variances, parts.bases, parts.weights))
 
     def halves(self) -> list[Mixture]:
         """Return what each half of the points gave by itself; none where that was not asked, as up to 0.6.0."""
-        return [_mixture(self.dim, half) for half in self._halves if half is not None]
+        return [mixture_of(half) for half in self._halves if half is not None]
 
     def widened(self, by: float) -> Fitted:
         """Return the mixture whose variances are multiplied by 1 + `by` errors, or divided where that is negative."""
@@ -92,13 +92,6 @@ def _along_axes(variances: Tensor, bases: Tensor) -> tuple[Tensor, Tensor | None
         return variances, bases
     along = (bases.square() @ variances[..., None])[..., 0]
     return torch.where(round_[:, None], variances.mean(-1, keepdim=True), along), None
-
-
-def _mixture(dim: int, components: Components) -> Mixture:
-    """The mixture of components that are known to be sound."""
-    found = Mixture.__new__(Mixture)
-    found.dim, found.components = dim, components
-    return found
 
 
 def is_a_mixture(network: ScoreNetwork) -> bool:

@@ -19,6 +19,7 @@ from polyscore.models.devices import warn_of_training
 from polyscore.notices import warn
 from polyscore.samplers.answers import called
 from polyscore.samplers.discrete import by_steps, check_discrete
+from polyscore.samplers.grids import Extent
 from polyscore.samplers.moves import Balanced, Steps
 from polyscore.samplers.plan import Coefficients, Plan, clock_of, make_plan, scalars_of, steps_of
 from polyscore.samplers.starts import log_start_mass
@@ -69,7 +70,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     _require_room(q, sampler, asked.n, keep and sampler.particles > 1, like)
     plan = make_plan(q, sampler, asked.seed, like, keep)
     _warn_of_signal(plan)
-    _warn_of_rounding(plan)
+    warn_of_rounding(plan.extent, plan.like.dtype)
     if sampler.tabular and "pull" in plan.used:  # a move that stays leaves all to its kernels
         _warn_of_coarse_steps(plan)
         _warn_of_coarse_weights(plan)
@@ -137,9 +138,8 @@ def _warn_of_signal(plan: Plan) -> None:
         )
 
 
-def _warn_of_rounding(plan: Plan) -> None:
+def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
     """Warn where numbers of this dtype cannot tell the narrowest part of a far target."""
-    extent, dtype = plan.extent, plan.like.dtype
     spacing = torch.finfo(dtype).eps * extent.size
     if extent.known and 10 * spacing > extent.narrowest:
         warn(

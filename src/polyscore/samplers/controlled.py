@@ -23,6 +23,7 @@ from polyscore.samplers import step
 from polyscore.samplers.control import Control, frame_of, solved
 from polyscore.samplers.discrete import by_steps
 from polyscore.samplers.feynman_kac import FeynmanKac
+from polyscore.samplers.moves import Balanced
 from polyscore.samplers.plan import Coefficients, Plan, make_plan
 from polyscore.samplers.step import State
 from polyscore.schema import choice, count, optional, setting
@@ -53,6 +54,11 @@ class Controlled(FeynmanKac):
     bumps: int | None = setting(None, optional(count(0, 1000)))
     pilot: int = setting(4096, count(64, 10**7))
     pilot_seed: int = setting(0, count(0))
+
+    @property
+    def is_movable(self) -> bool:
+        """As others: its drift is found anew wherever the composition is."""
+        return type(self.move) is Balanced and not self.kernels
 
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:
         """Return the control of every time, by a pilot run."""

@@ -20,7 +20,7 @@ from polyscore.samplers.grids import TimeGrid
 from polyscore.samplers.moves import Integrator, Move, Steps
 from polyscore.schedules import Schedule, signal
 
-_END = 1e-12  # from 0 and from 1, at which an integral over a step stops
+_END = 1e-12  # from 0 and from 1, at which an integral over a step to these stops
 
 
 def euler_steps(schedule: Schedule, grid: TimeGrid, total: float, churn: float, move: Move) -> Steps:
@@ -130,9 +130,14 @@ def _integrals(schedule: Schedule, s: Tensor, t: Tensor, total: float, churn: fl
 def nodes(s: Tensor, t: Tensor, count: int = 64) -> tuple[Tensor, Tensor]:
     """Return Gauss-Legendre nodes and weights of every step, `(steps, count)`, in logit time: it resolves both ends."""
     points, weights = _gauss_legendre(count)
-    low, high = torch.logit(s, _END)[:, None], torch.logit(t, _END)[:, None]
+    low, high = (_logit(time)[:, None] for time in (s, t))
     r = torch.sigmoid(0.5 * (high + low) + 0.5 * (high - low) * points)
     return r, 0.5 * (high - low) * weights * r * (1 - r)
+
+
+def _logit(t: Tensor) -> Tensor:
+    """Finite at both ends; times near 0 are what they are, for narrow parts need steps down to 1e-20 and less."""
+    return torch.logit(torch.where(t == 0, _END, t).clamp_max(1 - _END))
 
 
 @lru_cache(maxsize=4)

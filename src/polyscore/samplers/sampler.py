@@ -24,10 +24,11 @@ from polyscore.notices import recording, warn
 from polyscore.progress import reporting
 from polyscore.rng import as_seed
 from polyscore.samplers import step
-from polyscore.samplers.checks import Asked
+from polyscore.samplers.centring import centred
+from polyscore.samplers.checks import Asked, warn_of_rounding
 from polyscore.samplers.chunks import Listener, run
 from polyscore.samplers.discrete import by_steps
-from polyscore.samplers.grids import GRIDS
+from polyscore.samplers.grids import GRIDS, extent_of
 from polyscore.samplers.integrators import INTEGRATORS
 from polyscore.samplers.kernels import KERNELS, Kernel
 from polyscore.samplers.moves import MOVES, Balanced, Move
@@ -151,6 +152,11 @@ class Sampler(Checked):
         plain = self.window is None and self.order == 1 and not by_steps(self)
         return plain and all(kernel.graphable for kernel in self.kernels)
 
+    @property
+    def is_movable(self) -> bool:
+        """Whether it may sample about another origin: nothing but the move asks where that is."""
+        return type(self.move) is Balanced and not self.kernels and type(self).steer is Sampler.steer
+
     def check(self, q: Composition) -> None:
         """Say why `q` cannot be sampled this way, where it cannot."""
 
@@ -227,9 +233,18 @@ class Sampler(Checked):
         with recording() as doubts, reporting(progress, "sampling") as told:
             for doubt in self.doubts:
                 warn(doubt)
-            result = run(self, proper(q), asked, told)
+            result = self._run(proper(q), asked, told)
         result = pooled(result, asked.seed) if self.pooled else result
         names = q.family.variables if q.family.has_names else ()
         result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
         result.warn_if_degenerate()
+        return result
+
+    def _run(self, q: Composition, asked: Asked, listener: Listener | None) -> Run:
+        """Run where the composition is, or about the origin, and bring it back."""
+        moved = centred(q) if self.is_movable else None
+        if moved is None:
+            return run(self, q, asked, listener)
+        result = moved.back(run(self, moved.q, asked, listener))
+        warn_of_rounding(extent_of(q), asked.dtype)
         return result

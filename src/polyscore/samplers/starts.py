@@ -83,20 +83,25 @@ def matched(q: Composition, move: Move, time: Tensor, seed: int) -> Start:
 
 def gaussian_product(q: Composition, move: Move, time: Tensor) -> Start:
     """Return the product of the factors' Gaussians; pure noise where it is improper or nothing is known."""
-    known = q.moments
-    if all(pair is None for pair in known):
-        return pure_noise(q, move, time)
-    alpha, sigma = q.schedule.alpha(time).item(), q.schedule.sigma(time).item()
-    nothing = torch.zeros(2, q.event[0], dtype=torch.float64)  # of a factor of which nothing is known, noise is left
-    moments = [nothing if pair is None else pair for pair in known]
-    full = any(cov.ndim == 2 for _, cov in moments)
-    gaussians = [_noised(mean, cov, alpha, sigma, full) for mean, cov in moments]
-    product = _product(gaussians, list(q.exponents.values()))
+    product = product_at(q, time)
     if product is None:
         return pure_noise(q, move, time)
     mean, root, log_mass = product
     exact = (mixtures := q.mixtures) is not None and all(components.count == 1 for components in mixtures)
     return Start(mean, root, log_mass, informed=True, exact=exact)
+
+
+def product_at(q: Composition, time: Tensor) -> tuple[Tensor, Tensor, float] | None:
+    """Return mean, root and log-mass of the product of the factors' Gaussians, or None where there is none."""
+    known = q.moments
+    if all(pair is None for pair in known):
+        return None
+    alpha, sigma = q.schedule.alpha(time).item(), q.schedule.sigma(time).item()
+    nothing = torch.zeros(2, q.event[0], dtype=torch.float64)  # of a factor of which nothing is known, noise is left
+    moments = [nothing if pair is None else pair for pair in known]
+    full = any(cov.ndim == 2 for _, cov in moments)
+    gaussians = [_noised(mean, cov, alpha, sigma, full) for mean, cov in moments]
+    return _product(gaussians, list(q.exponents.values()))
 
 
 def noised(q: Composition, move: Move, time: Tensor, seed: int = 0) -> Start:
