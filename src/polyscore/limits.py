@@ -9,6 +9,9 @@ from pathlib import Path
 
 from polyscore.errors import require
 
+# Bytes that any machine has, which need not be asked for them: to read what it says takes as long as a small step.
+_ALWAYS = 1 << 20
+
 # Just below the size from which glibc never keeps a block.
 _LARGEST_KEPT = (32 << 20) - (64 << 10)
 
@@ -21,6 +24,8 @@ def require_memory(numbers_bytes: int, subject: str, remedy: str) -> None:
         subject: what would be held, `10 draws in 3 dimensions`.
         remedy: what to do instead, a sentence.
     """
+    if numbers_bytes <= _ALWAYS:
+        return
     free = available_memory()
     require(free is None or numbers_bytes <= free, subject, "fit into memory",
             f"{show_bytes(numbers_bytes)} needed, {show_bytes(free or 0)} available", remedy)  # fmt: skip

@@ -127,6 +127,35 @@ def test_samplers_ask_for_all_conditions_at_once():
         torch.testing.assert_close(run.samples, expected.samples, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("prediction", ["eps", "x0", "v", "velocity", "score"])
+@pytest.mark.parametrize("schedule", [ps.VP(), ps.Cosine(), ps.LinearFlow()])
+def test_levels_that_are_known_beforehand_are_those_of_each_time(prediction, schedule):
+    """What a run asks of one model at the times of its grid is what the family says at each of them."""
+    p = together(Net(dim=3), embeddings(), dim=3, prediction=prediction, schedule=schedule)
+    q = p["c0"] ** 0.7 * p["c1"] / p["c2"] ** 0.4
+    plan, x = make_plan(q, ps.FeynmanKac(4, steps=7), 0, torch.empty(0)), normal(5, 4, 3)
+    (asked,) = plan.field.evaluators
+    assert (asked.source is not None) == (prediction in ("eps", "x0", "v"))
+    for i in (0, 3, 7):
+        expected = p.standard_scores(x, plan.times[i].float(), q.conditions)
+        torch.testing.assert_close(asked(x, i), expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item())
+
+
+def test_levels_are_not_known_beforehand_where_models_differ_or_have_their_own():
+    net, vp = Net(), ps.VP()
+    alone, shared = together(net, embeddings()), ps.Learned(net, (2,), vp, condition=normal(4))
+    other = ps.Learned(Net(seed=1), (2,), vp, condition=normal(4))
+    mixed = ps.Family({"a": shared, "b": other}), ps.Family({"a": shared, "b": ps.Gaussian(cov=2.0)})
+    discrete = together(net, embeddings(), schedule=ps.DDPM(), discrete=True)
+    sources = [
+        make_plan(next(iter(p.values())) * list(p.values())[1], ps.Denoise(3), 0, torch.empty(0))
+        .field.evaluators[-1]
+        .source
+        for p in (alone, *mixed, discrete)
+    ]
+    assert [source is not None for source in sources] == [True, False, False, False]
+
+
 def test_a_shared_module_lives_as_long_as_its_members():
     """And another with the same address is another."""
     net = Net(classes=3)

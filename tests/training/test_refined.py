@@ -15,6 +15,7 @@ from torch import nn
 import polyscore as ps
 from polyscore.fields import by_table, work
 from polyscore.fields.by_table import SIDES, RefinedTable, probes, remote
+from polyscore.fields.evaluator import relative_error
 from polyscore.nn.fast import spline
 from polyscore.samplers.plan import make_plan
 
@@ -48,18 +49,18 @@ def test_the_spline_is_scipys(side):
     torch.testing.assert_close(places[0], x.amin(0))
     torch.testing.assert_close(places[-1], x.amax(0))
     values = wave(places)
-    got = grid.table(values)(x)
-    positions, index = grid.nodes.positions(x).numpy() - 1, np.arange(side)
+    positions, index = grid.positions(x), np.arange(side)
+    got = grid.table(values).at(positions)
     for a in range(2):
         for c in range(3):
             known = RectBivariateSpline(index, index, values[a, :, c].view(side, side).numpy())
-            np.testing.assert_allclose(got[a, :, c].numpy(), known.ev(*positions.T), rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(got[a, :, c].numpy(), known.ev(*(positions - 1).numpy()), rtol=1e-8, atol=1e-9)
 
 
 def test_the_spline_is_of_fourth_order():
     x = points()
-    errors = [(spline.Grid.around(x, m).table(wave(spline.Grid.around(x, m).points()))(x) - wave(x)).norm().item()
-              for m in (40, 80)]  # fmt: skip
+    grids = [spline.Grid.around(x, m) for m in (40, 80)]
+    errors = [(grid.table(wave(grid.points())).at(grid.positions(x)) - wave(x)).norm().item() for grid in grids]
     assert 11 < errors[0] / errors[1] < 40  # 2^4, and not yet in its limit
 
 
@@ -69,7 +70,7 @@ def test_points_that_are_not_finite_stay_visible(bad):
     grid = spline.Grid.around(x, 20)
     table = grid.table(grid.points()[None])
     x[3, 1] = bad
-    got = table(x)
+    got = table.at(grid.positions(x))
     assert not bool(got[:, 3].isfinite().all()) and bool(got[:, 4:].isfinite().all())
 
 
@@ -82,6 +83,16 @@ def test_products_are_counted():
     assert work.products(lambda: normal(5, 4, 3) @ normal(5, 3, 2)) == 5 * 2 * 4 * 3 * 2
     assert work.products(lambda: nn.Conv2d(3, 8, 3, padding=1)(normal(2, 3, 6, 5))) == 2 * 2 * 8 * 30 * 27
     assert work.products(lambda: normal(9).exp().sum()) == 0
+
+
+def test_elements_that_are_written_are_counted_views_are_not():
+    x, layer, one = normal(40, 3), nn.Linear(3, 5), 7
+    assert work.operations(lambda: layer(x)) == work.products(lambda: layer(x)) == 40 * 2 * 3 * 5
+    assert work.operations(lambda: x[None, :, :2].expand(4, 40, 2)) == 0
+    assert work.operations(lambda: torch.relu(x) + 1) == 2 * 120 * one
+    silu, tanh = (work.operations(lambda act=act: act(x)) / 120 for act in (nn.functional.silu, torch.tanh))
+    assert one < silu < tanh
+    assert work.operations(lambda: x.clone().sigmoid_()) == 120 * one + 120 * silu
 
 
 # ---- Sampling by a table that refines itself -----------------------------------------------------------------------
@@ -286,10 +297,11 @@ def test_every_particle_is_looked_at_in_turn():
 
 def test_a_clump_far_away_is_looked_at_in_every_step():
     """Four particles of 8000, among which one in 128 would be seen in one step of 16."""
-    x = torch.cat([normal(7996, 2), torch.tensor([6.0, 0.0]) + 0.02 * normal(4, 2, seed=1)])
+    x = normal(8000, 2)
+    x[500::2000] = torch.tensor([6.0, 0.0]) + 0.02 * normal(4, 2, seed=1)
 
     def looked_at(side, i):
-        return x[remote(spline.Grid.around(x, side).nodes.positions(x), side, i)]
+        return x[remote(spline.Grid.around(x, side).positions(x), side, i)]
 
     for i, side in itertools.product(range(20), (14, 40)):
         seen = looked_at(side, i)
@@ -393,9 +405,13 @@ def test_the_order_of_a_tables_error_is_learned_from_two_of_them(order, believed
 
 def test_a_table_is_as_wrong_as_the_worse_of_score_and_excess():
     score, excess = normal(50, 2), normal(50, seed=1)
-    assert by_table._error([(score, score), (excess + 0.1, excess)]) == by_table.relative_error(excess + 0.1, excess)
-    assert by_table._error([(score * 1.5, score), (excess, excess)]) > 0.3
-    assert math.isnan(by_table._error([(score, score), (excess * math.nan, excess)]))
+    first, others = by_table._errors([(score, score), (excess + 0.1, excess)], 20)
+    for got, group in ((first, slice(20)), (others, slice(20, None))):
+        assert got == pytest.approx(relative_error(excess[group] + 0.1, excess[group]))
+    assert min(by_table._errors([(score * 1.5, score), (excess, excess)], 20)) > 0.3
+    spoilt = torch.cat([excess[:49], excess[49:] * math.nan])
+    first, others = by_table._errors([(score, score), (spoilt, excess)], 20)
+    assert first == 0 and math.isnan(others)
 
 
 def test_tables_have_twice_the_nodes_of_the_one_before():

@@ -248,14 +248,14 @@ class Family(Mapping[str, "Composition"]):
         members = [self.members[name] for name in names]
         if isinstance(closed := members[0], Distribution):
             at = self.schedule.alpha(t), self.schedule.sigma(t)
-            one = self._answer(names, x, t, lambda: torch.as_tensor(closed.score(x, *at), dtype=x.dtype), x.shape)
+            one = self.answer(names, x, t, lambda: torch.as_tensor(closed.score(x, *at), dtype=x.dtype), x.shape)
             return one[None]
         group = getattr(members[0], "group", None)
         if group is not None:
-            return self._answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
-        return self._answer(names, x, t, lambda: standard_score(members[0], x, t), x.shape)[None]
+            return self.answer(names, x, t, lambda: scores_together(group, x, t, members), (len(names), *x.shape))
+        return self.answer(names, x, t, lambda: standard_score(members[0], x, t), x.shape)[None]
 
-    def _answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
+    def answer(self, names: list[str], x: Tensor, t: Tensor, ask: Callable[[], Any], shape: tuple[int, ...]) -> Tensor:
         """What a model answers, of the shape it should have; or an error that names the conditions."""
         with asking(lambda got: f"{named(names)} must have a score at x {tuple(x.shape)} {x.dtype}, t {tuple(t.shape)}"
                                 f", event {self.event}; got {got}. Mend {self._asked(names[0])}."):  # fmt: skip

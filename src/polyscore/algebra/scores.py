@@ -21,16 +21,15 @@ def excess(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> T
     """
     axes = tuple(range(-event_dims, 0))
     # Half-precision scores are summed in float32: thousands of coordinates would not survive their own total.
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    *others, last = scores.unbind()
-    reference, total = last.to(wide), sum(exponents)
-    differences = [score - reference for score in others]
-    combined = _weighted(differences, exponents[:-1]) if others else torch.zeros_like(reference)
-    value = _sum(combined.square(), axes)
-    if others:
-        # The order of operations that stored results were computed with: minus the squares first, then this.
-        squares = [_sum(difference.square(), axes) for difference in differences]
-        value = _weighted(squares, [-w for w in exponents[:-1]]) + value
+    reference, total = scores[-1].to(torch.promote_types(scores.dtype, torch.float32)), sum(exponents)
+    if len(scores) == 1:
+        combined = torch.zeros_like(reference)
+        value = _sum(combined, axes)
+    else:
+        differences = scores[:-1] - reference
+        combined = _weighted(differences.unbind(), exponents[:-1])
+        squares = _weighted(_sum(differences.square(), axes).unbind(), exponents[:-1])
+        value = _sum(combined.square(), axes) - squares
     if total != 1:
         value = value + (total - 1) * _sum(total * reference.square() + 2 * reference * combined, axes)
     return value
@@ -39,7 +38,7 @@ def excess(scores: Tensor, exponents: Sequence[float], event_dims: int = 1) -> T
 def _weighted(parts: Sequence[Tensor], factors: Sequence[float]) -> Tensor:
     """The sum of parts, each times its factor."""
     first, *others = parts
-    total = first * factors[0]
+    total = first if others and factors[0] == 1 else first * factors[0]
     for part, factor in zip(others, factors[1:], strict=True):
         total = total.add(part, alpha=factor)
     return total
@@ -48,5 +47,5 @@ def _weighted(parts: Sequence[Tensor], factors: Sequence[float]) -> Tensor:
 def _sum(values: Tensor, axes: tuple[int, ...]) -> Tensor:
     """The sum over the event axes; of two coordinates in a third of the time at thousands of points, the same bytes."""
     if axes == (-1,) and values.shape[-1] == 2:
-        return values[..., 0] + values[..., 1]
+        return torch.add(*values.unbind(-1))
     return values.sum(axes)

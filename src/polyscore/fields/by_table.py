@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property, reduce
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from polyscore.fields.evaluator import Case, Compose, Evaluator, relative_error, worst_error
-from polyscore.fields.work import products
+from polyscore.fields.evaluator import Case, Compose, Evaluator, lengths, relative, worst_error
+from polyscore.fields.work import operations, products
 from polyscore.models.asking import ModelError
 from polyscore.nn.fast import plane, spline
 
@@ -30,9 +31,9 @@ _PROBES, _REGIONS = (32, 128), 8
 # Multiplications and additions a particle from which a table is quicker than a model.
 _HEAVY = 1e5
 
-# What a step by table costs besides its nodes, and a particle by table, in multiplications and additions of a model:
-# 0.5 ms and 0.24 us on a core that makes 1e11 of them a second.
-_FIXED, _READ = 5e7, 2.4e4
+# What a step by table costs besides what the model is asked there, and a particle or a node of it, in multiplications
+# and additions: 0.5 ms and 0.06 us on a core that makes 1e11 of them a second.
+_FIXED, _READ = 5e7, 6e3
 
 # The first table of a run: noise is nearly linear, and others follow from its error.
 _FIRST = 2
@@ -101,7 +102,7 @@ class ModelTable(ByTable):
     @cached_property
     def heavy(self) -> bool:
         """Whether a table pays."""
-        return _work(self.case, self.below) >= _HEAVY
+        return _work(products, self.case, self.below) >= _HEAVY
 
 
 class RefinedTable(Evaluator):
@@ -126,8 +127,8 @@ class RefinedTable(Evaluator):
 
     @cached_property
     def work(self) -> float:
-        """Multiplications and additions a particle."""
-        return _work(self.case, self.below)
+        """Multiplications and additions a particle, activations counted as so many of them."""
+        return _work(operations, self.case, self.below)
 
     def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
         if not isinstance(i, int) or not self._worthwhile(len(x), 0):
@@ -137,11 +138,11 @@ class RefinedTable(Evaluator):
             return self.below(x, i)
         side, before, asked = min(self.side, self._most(len(x))), None, 0
         while True:
-            table, positions, error = self._table(x, i, SIDES[side])
+            values, error = self._table(x, i, SIDES[side])
             self._learn(before, side, error)
             if error <= _REFINED_ERROR:
                 self.side, self.used = self._enough(side, error), True
-                return table.at(positions)
+                return values
             asked += SIDES[side] ** 2 + _probed(len(x))
             before, side = (side, error), max(side + 1, self._enough(side, error))
             if not self._worthwhile(len(x), side) or error != error:
@@ -154,24 +155,21 @@ class RefinedTable(Evaluator):
             order = math.log(before[1] / error) / math.log(SIDES[side] / SIDES[before[0]])
             self.order = min(max(order, least), most)
 
-    def _table(self, x: Tensor, i: int, side: int) -> tuple[spline.Table, Tensor, float]:
-        """A table of one size, where particles lie in it, and its error at some of them.
+    def _table(self, x: Tensor, i: int, side: int) -> tuple[Tensor, float]:
+        """The values at all particles by a table of one size, and its error at some of them.
 
         Nodes and particles go through the model together.
         """
         grid = spline.Grid.around(x, side)
-        positions = grid.nodes.positions(x)
-        far, near = remote(positions, side, i), probes(len(x), i)
-        rows = torch.cat([far, near])
+        positions = grid.positions(x)
+        far = remote(positions, side, i)
+        rows = torch.cat([far, probes(len(x), i)])
         at = x[rows]
         nodes, exact = self.below(torch.cat([grid.points(), at]), i).split([side * side, len(rows)], 1)
-        table = grid.table(nodes)
-        composed = self.compose(torch.cat([table.at(positions[rows]), exact], 1), at.repeat(2, 1), i=i)
-        pairs = [part.chunk(2) for part in composed if part is not None]
-        remote_error, error = (
-            _error([(a[group], b[group]) for a, b in pairs]) for group in (slice(len(far)), slice(len(far), None))
-        )
-        return table, positions, _larger(error, remote_error * _REFINED_ERROR / _REMOTE_ERROR)
+        values = grid.table(nodes).at(positions)
+        composed = self.compose(torch.cat([values[:, rows], exact], 1), at.repeat(2, 1), i=i)
+        remote_error, error = _errors([part.chunk(2) for part in composed if part is not None], len(far))
+        return values, _larger(error, remote_error * _REFINED_ERROR / _REMOTE_ERROR)
 
     def _directly(self, x: Tensor, i: int, asked: int) -> Tensor:
         """Ask the model itself, and try no table for a while; then a coarse one, which costs little."""
@@ -181,9 +179,12 @@ class RefinedTable(Evaluator):
 
     def _worthwhile(self, particles: int, side: int) -> bool:
         """Whether a table costs at most two thirds of what the model itself does."""
-        spare = 0 if side >= len(SIDES) else 2 / 3 * particles - SIDES[side] ** 2 - _probed(particles)
+        if side >= len(SIDES):
+            return False
+        nodes = SIDES[side] ** 2
+        spare = 2 / 3 * particles - nodes - _probed(particles)
         # Few particles are decided before the model's work is counted, which asks it about a point.
-        return spare > 0 and _FIXED + _READ * particles <= spare * self.work
+        return spare > 0 and _FIXED + _READ * (nodes + particles) <= spare * self.work
 
     def _most(self, particles: int) -> int:
         return max(side for side in range(len(SIDES)) if self._worthwhile(particles, side))
@@ -204,13 +205,13 @@ class RefinedTable(Evaluator):
         return 0
 
 
-def _work(case: Case, below: Evaluator) -> float:
-    """Multiplications and additions a particle: counted, not timed, so that runs can be repeated."""
+def _work(count: Callable[[Callable[[], object]], int], case: Case, below: Evaluator) -> float:
+    """What is counted of a particle: counted, not timed, so that runs can be repeated."""
     if getattr(case.network, "compiled", False):  # who compiles a model has much of it; and what it does is hidden
         return math.inf
     point = torch.zeros(1, 2, device=case.device)
     try:
-        return products(lambda: below(point, 0))
+        return count(lambda: below(point, 0))
     except ModelError:  # one that squeezes a batch of one away: it is asked as it is, without a table
         return 0.0
 
@@ -226,11 +227,11 @@ def remote(positions: Tensor, side: int, i: int) -> Tensor:
     """Return the row of one particle of every region that has any, those with the fewest first, others at every step.
 
     Args:
-        positions: of all particles in a grid of so many nodes a side, `(B, 2)`.
+        positions: of all particles in a grid of so many nodes a side, `(2, B)`.
     """
-    count, turn = len(positions), i * 61
-    place = ((positions - 1) * (_REGIONS / (side - 1))).int().clamp(0, _REGIONS - 1)
-    region = torch.add(place[:, 1], place[:, 0], alpha=_REGIONS).long()
+    count, turn = positions.shape[1], i * 61
+    place = ((positions - 1) * (_REGIONS / (side - 1))).int().clamp_(0, _REGIONS - 1)
+    region = torch.add(place[1], place[0], alpha=_REGIONS).long()
     order = (torch.arange(count) - turn) % count
     first = torch.full((_REGIONS**2,), count).scatter_reduce(0, region, order, "amin")
     counts = torch.bincount(region, minlength=_REGIONS**2)
@@ -238,9 +239,12 @@ def remote(positions: Tensor, side: int, i: int) -> Tensor:
     return (first[fewest] + turn) % count
 
 
-def _error(pairs: list[tuple[Tensor, Tensor]]) -> float:
-    """The larger relative error of scores and excesses by table."""
-    return reduce(_larger, (relative_error(a, b) for a, b in pairs))
+def _errors(pairs: Sequence[tuple[Tensor, ...]], first: int) -> tuple[float, float]:
+    """The larger relative error of scores and excesses by table, at so many first points and at the others."""
+    errors, sizes = (torch.stack([lengths(part) for part in parts]) for parts in zip(*((a - b, b) for a, b in pairs)))
+    groups = slice(first), slice(first, None)
+    found = torch.stack([relative(errors[:, group], sizes[:, group]) for group in groups]).amax(1).tolist()
+    return found[0], found[1]
 
 
 def _larger(a: float, b: float) -> float:

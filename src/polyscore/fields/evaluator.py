@@ -105,10 +105,19 @@ def ladder_of(kinds: tuple[type[Evaluator], ...], case: Case) -> tuple[Evaluator
     return found
 
 
+def lengths(parts: Tensor) -> Tensor:
+    """The norm of every point's part, `(R, ...) -> (R,)`."""
+    return parts.reshape(len(parts), -1).norm(dim=1)
+
+
+def relative(errors: Tensor, sizes: Tensor) -> Tensor:
+    """Quadratic mean of error over size, `(..., R) -> (...)`; sizes below the median count as the median."""
+    return (errors / sizes.clamp_min(sizes.median(-1, keepdim=True).values)).square().mean(-1).sqrt()
+
+
 def relative_error(values: Tensor, exact: Tensor) -> float:
-    """Quadratic mean over points of error over size; sizes below the median count as the median."""
-    error, size = (part.reshape(len(exact), -1).norm(dim=1) for part in (values - exact, exact))
-    return (error / size.clamp_min(size.median())).square().mean().sqrt().item()
+    """The same of the values at points."""
+    return relative(lengths(values - exact), lengths(exact)).item()
 
 
 def worst_error(values: Tensor, exact: Tensor, compose: Compose, x: Tensor) -> float:

@@ -15,7 +15,8 @@ from polyscore.fields.evaluator import Case, Evaluator, ladder_of
 from polyscore.fields.field import row
 from polyscore.fields.stepwise import Laddered
 from polyscore.models.ensemble import Ensemble
-from polyscore.models.group import Group
+from polyscore.models.group import Group, scores_together
+from polyscore.models.source import AtLevel, Source
 
 
 class Asked(Evaluator):
@@ -25,6 +26,7 @@ class Asked(Evaluator):
 
     def __init__(self, case: Case, below: Evaluator | None) -> None:
         self.members, self.times = case.network, case.times
+        self.source = self.members.one_source(case.times)
 
     @staticmethod
     def serves(case: Case) -> bool:
@@ -32,7 +34,8 @@ class Asked(Evaluator):
         return True
 
     def __call__(self, x: Tensor, i: int | Tensor) -> Tensor:
-        return self.members(x, row(self.times, i))
+        source = self.source[i] if self.source is not None and isinstance(i, int) else None
+        return self.members(x, row(self.times, i), source)
 
     def says(self, particles: int) -> str:
         """Return how the models compute, where they were told."""
@@ -51,10 +54,22 @@ class Members:
     def __init__(self, q: Composition, device: torch.device) -> None:
         self.q, self.device = q, device
         self.dim = q.event[0] if len(q.event) == 1 else 0  # 2 is the plane, which an image of two pixels is not
-        self.sources = [source for factor in q.factors for source in _sources(factor)]
+        self.factors = q.factors
+        self.sources = [source for factor in self.factors for source in _sources(factor)]
 
-    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
-        return self.q.family.standard_scores(x, t, self.q.conditions)
+    def __call__(self, x: Tensor, t: Tensor, source: AtLevel | None = None) -> Tensor:
+        """Return the scores of all conditions, `(A, *x.shape)`, by one source where it is known to be that of all."""
+        family, names = self.q.family, self.q.conditions
+        if source is None:
+            return family.standard_scores(x, t, names)
+        return family.answer(names, x, t, lambda: scores_together(source, x, t, self.factors), (len(names), *x.shape))
+
+    def one_source(self, times: Tensor) -> list[AtLevel] | None:
+        """The source that all factors share, at every one of these times; None where there is none, or not one."""
+        first, *others = (getattr(factor, "group", None) for factor in self.factors)
+        if not isinstance(first, Source) or any(other is not first for other in others):
+            return None
+        return first.at_levels(times)
 
     @property
     def _told(self) -> list[Group | None]:

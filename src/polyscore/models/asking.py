@@ -27,6 +27,9 @@ from polyscore.schedules import Schedule
 PREDICTIONS = ("eps", "x0", "v", "velocity", "score")
 
 
+Level = tuple[Tensor, Tensor] | tuple[float, float]  # alpha and sigma
+
+
 class ModelError(CompositionError):
     """A model that fails or answers in another shape; its own exception, if any, is the cause."""
 
@@ -47,12 +50,12 @@ def asking(message: Callable[[str], str]) -> Iterator[None]:
 
 
 def to_score(
-    prediction: str, value: Tensor, x: Tensor, t: Tensor, schedule: Schedule, level: tuple[Tensor, Tensor] | None = None
+    prediction: str, value: Tensor, x: Tensor, t: Tensor, schedule: Schedule, level: Level | None = None
 ) -> Tensor:
     """Turn a model's output into a score under `schedule`; `t` broadcasts against x.
 
     Args:
-        level: alpha and sigma of a discrete timestep, where they are not quite the schedule's own at `t`.
+        level: alpha and sigma where they are known, or those of a discrete timestep: not quite the schedule's at `t`.
     """
     if prediction == "score":
         return value

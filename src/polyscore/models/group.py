@@ -120,7 +120,7 @@ class Condition:
 
 def scores_together(group: Any, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
     """Return a group's scores, `(A, *x.shape)`, in calls of at most `most_rows` rows each."""
-    most, ask = getattr(group, "most_rows", None), getattr(group, "ask", group.scores)
+    most, ask = getattr(group, "most_rows", None), group.ask if hasattr(group, "ask") else group.scores
     event = tuple(members[0].event)
     batch = x.shape[: x.ndim - len(event)]
     if most is None or len(members) * batch.numel() <= most:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
-from polyscore.models.asking import ModelError, asking, time_like, to_score
-from polyscore.models.calls import Compiled, channels_last
+from polyscore.models.asking import Level, ModelError, asking, time_like, to_score
+from polyscore.models.calls import Compiled, channels_last, computing
 from polyscore.models.group import Group
 from polyscore.schedules import DDPM, T_MAX, T_MIN, Schedule
 
@@ -47,8 +47,7 @@ class Source(Group):
     @property
     def device(self) -> torch.device:
         """Where the model is; asked at every step, so that other attributes are not looked through."""
-        parameters = self.model.parameters() if isinstance(self.model, nn.Module) else ()
-        return next((p.device for p in parameters), torch.device("cpu"))
+        return next((p.device for p in _parameters(self.model)), torch.device("cpu"))
 
     @property
     def most_rows(self) -> int | None:  # type: ignore[override]
@@ -61,8 +60,7 @@ class Source(Group):
     @cached_property
     def _widest(self) -> int:
         """Outputs of the widest layer, as far as parameters tell; to ask all of them takes as long as a small model."""
-        parameters = self.model.parameters() if isinstance(self.model, nn.Module) else ()
-        return max((len(p) for p in parameters if p.ndim >= 2), default=1)
+        return max((len(p) for p in _parameters(self.model) if p.ndim >= 2), default=1)
 
     def set_compile(self, compile: bool) -> None:
         """Compile the model for the shapes that it is asked with, or go back to it as it is."""
@@ -70,19 +68,31 @@ class Source(Group):
         if compile and isinstance(self.model, nn.Module):
             channels_last(self.model)
 
-    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
-        """Return the scores of some conditions, `(A, *x.shape)`; one call of the model for all of them."""
+    def at_levels(self, times: Tensor) -> list[AtLevel] | None:
+        """Return the source at times that are asked about one by one on a CPU; None where no answer needs levels."""
+        if self.levels is not None or self.prediction not in ("eps", "x0", "v") or times.device.type != "cpu":
+            return None
+        times, rows = times.clamp(T_MIN, T_MAX), self.most_rows
+        levels = zip(self.schedule.alpha(times).tolist(), self.schedule.sigma(times).tolist(), strict=True)
+        return [AtLevel(self, level, rows, self.compiled) for level in levels]
+
+    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any], level: Level | None = None) -> Tensor:
+        """Return the scores of some conditions, `(A, *x.shape)`; one call of the model for all of them.
+
+        Args:
+            level: alpha and sigma of one time, where they are known: to compute them took as long as a small layer.
+        """
         batch, ones = x.shape[: x.ndim - len(self.event)], [1] * len(self.event)
         t = time_like(t, x).clamp(T_MIN, T_MAX)
-        times = t.expand(batch)
         told, shape = [member.condition for member in members], (len(members), *x.shape)
         if self.levels is None:
-            value = self._value(x, times, told).view(shape)
+            t = t.expand(batch) if t.ndim else t
+            value = self._value(x, t, told).view(shape)
             # One time for all has one noise level, which need not be computed point by point.
-            return to_score(self.prediction, value, x, times.reshape(*batch, *ones) if t.ndim else t, self.schedule)
+            return to_score(self.prediction, value, x, t.reshape(*batch, *ones) if t.ndim else t, self.schedule, level)
         # The score at the noise level that the model was asked about: near the data, levels differ by factors.
         assert isinstance(self.schedule, DDPM)
-        index = self.schedule.timestep(times)
+        index = self.schedule.timestep(t.expand(batch))
         value = self._value(x, index, told).view(shape)
         asked = ((index + 1) / self.schedule.timesteps).to(x).reshape(*batch, *ones)
         levels = self._on(x.device, "levels", self.levels)
@@ -90,10 +100,11 @@ class Source(Group):
         return to_score(self.prediction, value, x, asked, self.schedule, (alpha, sigma))
 
     def _value(self, x: Tensor, moment: Tensor, told: Sequence[Any]) -> Tensor:
-        """The model's output, `(A B, *event)`; a module is asked in its own precision."""
+        """The model's output, `(A B, *event)`, at one moment or one each; a module is asked in its own precision."""
         own, count = _dtype(self.model, x.dtype), len(told)
-        points, when = x.reshape(-1, *self.event).to(own), moment.reshape(-1)
-        points, when = (_times(count, part) for part in (points, when.to(own) if when.is_floating_point() else when))
+        points = _times(count, x.reshape(-1, *self.event).to(own))
+        when = moment.to(own) if moment.is_floating_point() else moment
+        when = _times(count, when.reshape(-1)) if when.ndim else when.repeat(len(points))
         parts = [points, when, *self._told(told, len(points) // count, points)]
         with asking(lambda got: f"a model must take {_passed(parts)}, points of event {self.event}; got {got}. "
                                 "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
@@ -116,6 +127,24 @@ class Source(Group):
             whole = values if isinstance(values, Tensor) else torch.stack([torch.as_tensor(one) for one in values])
             self._there[device, name] = values, whole.to(device)
         return self._there[device, name][1]
+
+
+class AtLevel(NamedTuple):
+    """A source at one time whose noise level is known, as `scores_together` asks a group.
+
+    Attributes:
+        most_rows, compiled: of the source, which is not asked for them at every step.
+    """
+
+    source: Source
+    level: Level
+    most_rows: int | None
+    compiled: bool
+
+    def ask(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
+        """Return the scores of some conditions, `(A, *x.shape)`."""
+        with computing(self.source.precision, x.device):
+            return self.source.scores(x, t, members, self.level)
 
 
 def _times(count: int, part: Tensor) -> Tensor:
@@ -155,8 +184,13 @@ def _checked(value: Any, parts: Sequence[Tensor]) -> Tensor:
 
 def _dtype(model: object, default: torch.dtype) -> torch.dtype:
     """The floating dtype of a module's parameters, or `default`."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    return next((p.dtype for p in parameters if p.is_floating_point()), default)
+    return next((p.dtype for p in _parameters(model) if p.is_floating_point()), default)
+
+
+def _parameters(model: object) -> Iterator[Tensor]:
+    """A module's parameters, without their names, which `parameters()` puts together; the first is asked every step."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    return (p for module in modules for p in module._parameters.values() if p is not None)
 
 
 _shared: WeakValueDictionary[Any, Source] = WeakValueDictionary()

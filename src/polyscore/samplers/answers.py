@@ -48,8 +48,9 @@ def check_columns(subject: str, table: Any, names: Sequence[str], length: int, l
     good = isinstance(table, tuple) and len(table) == len(names) and all(_is_column(c, length) for c in table)
     require(good, subject, f"be {len(names)} columns ({length},) of floats: {', '.join(names)}", _form(table),
             "Return them as a tuple of tensors, in that order.")  # fmt: skip
-    for name, column in zip(names, table, strict=True):
-        if not bool(column.isfinite().all()):
+    finite = torch.stack(table).isfinite().all(1).tolist()
+    for name, column, sound in zip(names, table, finite, strict=True):
+        if not sound:
             require(False, f"{name} in {subject}", "be finite", shorten(column.tolist()),
                     "Look at the times where it is not.")  # fmt: skip
         if name in least and column.min().item() < 0:

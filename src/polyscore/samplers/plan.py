@@ -135,8 +135,8 @@ class Plan:
     @cached_property
     def used(self) -> frozenset[str]:
         """The coefficients that are not zero throughout: what the others would multiply need not be computed."""
-        columns = zip(Coefficients._fields, self.scalars.unbind(-1), strict=True)
-        return frozenset(name for name, column in columns if bool(column.any()))
+        columns = zip(Coefficients._fields, self.scalars.any(0).tolist(), strict=True)
+        return frozenset(name for name, counts in columns if counts)
 
     @cached_property
     def halves(self) -> bool:

@@ -127,15 +127,15 @@ def evaluate(plan: Plan, state: State, x: Tensor, i: int | Tensor) -> State:
     clip, clipped = plan.sampler.clip, state.clipped
     score, excess = plan.field(x, i, want_excess=plan.scheme is not None and not plan.by_steps)
     # A sum is finite exactly when all its terms are (short of overflow); 0 * inf and 0 * nan stay nan for good.
-    alarm = state.alarm + 0 * score.sum()
     if excess is None:
-        return replace(state, x=x, score=score, alarm=alarm)
+        return replace(state, x=x, score=score, alarm=state.alarm + 0 * score.sum())
     rate = rate_of(plan, x, score, excess, i)
     if clip is not None:
         clamped = rate.clamp(-clip, clip)
         clipped = clipped + torch.count_nonzero(clamped != rate) / rate.numel()
         rate = clamped
-    return replace(state, x=x, score=score, rate=rate, clipped=clipped, alarm=alarm + 0 * rate.sum())
+    alarm = state.alarm + 0 * (score.sum() + rate.sum())
+    return replace(state, x=x, score=score, rate=rate, clipped=clipped, alarm=alarm)
 
 
 def rate_of(plan: Plan, x: Tensor, score: Tensor, excess: Tensor | None, i: int | Tensor) -> Tensor:

@@ -40,10 +40,14 @@ class Nodes(NamedTuple):
     step: Tensor
 
     @classmethod
-    def around(cls, x: Tensor, side: int | None = None) -> Nodes:
-        """Return the grid of points `(B, 2)`; one node more at each end gives every point two neighbours each way."""
+    def around(cls, x: Tensor, side: int | None = None, enough: int = _SOME) -> Nodes:
+        """Return the grid of points `(B, 2)`; one node more at each end gives every point two neighbours each way.
+
+        Args:
+            enough: points whose median and quartiles stand for those of all.
+        """
         side = SIDE if side is None else side
-        ordered = some(x).sort(0).values
+        ordered = some(x, enough).sort(0).values
         quarter = len(ordered) // 4
         centre = ordered[2 * quarter]
         scale = (1.5 * (ordered[-1 - quarter] - ordered[quarter])).clamp_min(1e-6)
@@ -63,9 +67,9 @@ class Nodes(NamedTuple):
         return (torch.asinh((x - self.centre) / self.scale) - self.low) / self.step + 1
 
 
-def some(x: Tensor) -> Tensor:
-    """Return every n-th point, some thousands in all."""
-    return x[:: max(1, len(x) // _SOME)]
+def some(x: Tensor, enough: int = _SOME) -> Tensor:
+    """Return every n-th point: some thousands in all, unless fewer are enough."""
+    return x[:: max(1, len(x) // enough)]
 
 
 def tabulated(function: Function, x: Tensor) -> Tensor:
