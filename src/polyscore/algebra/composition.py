@@ -25,7 +25,7 @@ from polyscore.algebra import factors
 from polyscore.algebra.expressions import SMALLEST, Exponents, quoted, unknown_condition
 from polyscore.algebra.scores import combine, excess
 from polyscore.algebra.validity import Validity, mixture_validity, path_validity, unknown_validity
-from polyscore.devices import without_autocast
+from polyscore.devices import on_cpu_by_default, without_autocast
 from polyscore.distributions import Density, Distribution
 from polyscore.distributions.components import Components, components_of
 from polyscore.distributions.distribution import Scale
@@ -122,8 +122,9 @@ class Composition:
 
     def scores(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the factors' scores, `(A, *x.shape)`, in the order of `conditions`, in the data's units."""
-        x = self._standard_points(x)
-        return self.family.per_unit(self._standard_scores(x, self._time(t, x)), x)
+        with on_cpu_by_default():
+            x = self._standard_points(x)
+            return self.family.per_unit(self._standard_scores(x, self._time(t, x)), x)
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return S = sum_a w_a s_a, like x.
@@ -136,21 +137,22 @@ class Composition:
 
     def residual(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the log-weight rate per unit of reverse time, `(...)`: 0 for a single condition."""
-        x = self._standard_points(x)
-        t = self._time(t, x)
-        scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
-        axes = tuple(range(-len(self.event), 0))
-        rate = 0.5 * self.schedule.diffusion(t) ** 2 * excess(scores, exponents, len(self.event))
-        if self.total == 1:
-            return rate
-        return rate + (1 - self.total) * self.schedule.drift(t) * (x * combine(scores, exponents)).sum(axes)
+        with on_cpu_by_default():
+            x = self._standard_points(x)
+            t = self._time(t, x)
+            scores, exponents = self._standard_scores(x, t), list(self.exponents.values())
+            rate = 0.5 * self.schedule.diffusion(t) ** 2 * excess(scores, exponents, len(self.event))
+            if self.total == 1:
+                return rate
+            along = (x * combine(scores, exponents)).sum(tuple(range(-len(self.event), 0)))
+            return rate + (1 - self.total) * self.schedule.drift(t) * along
 
     def log_density(self, x: Tensor, t: Tensor | float = 0.0) -> Tensor:
         """Return sum_a w_a log P_{a,t}(x), unnormalised, `(...)`; where all have a density."""
         x = self._standard_points(x)
         t = self._time(t, x)
         alpha, sigma = self.schedule.alpha(t), self.schedule.sigma(t)
-        with without_autocast(x.device):
+        with without_autocast(x.device), on_cpu_by_default():
             return self.standard_log_density(x, alpha, sigma) - self.total * self.family.log_volume(x)
 
     def standard_log_density(self, x: Tensor, alpha: Scale, sigma: Scale) -> Tensor:
@@ -245,12 +247,14 @@ class Composition:
             return Validity(False, None, "it is constant: all its exponents cancel")
         if not self.is_closed_form:
             return Validity(None, None, "learned scores carry no density to integrate", learned=True)
-        time, mixtures = torch.tensor(t, dtype=torch.float64), self.mixtures
-        alpha, sigma, exponents = self.schedule.alpha(time), self.schedule.sigma(time), list(self.exponents.values())
-        if mixtures is not None:
-            return mixture_validity(mixtures, exponents, alpha, sigma)
-        mixed = [components_of(factor) is not None for factor in self.factors]
-        return unknown_validity(self.conditions, exponents, mixed, noised=bool(sigma > 0))
+        with on_cpu_by_default():
+            time, mixtures = torch.tensor(t, dtype=torch.float64), self.mixtures
+            alpha, sigma = self.schedule.alpha(time), self.schedule.sigma(time)
+            exponents = list(self.exponents.values())
+            if mixtures is not None:
+                return mixture_validity(mixtures, exponents, alpha, sigma)
+            mixed = [components_of(factor) is not None for factor in self.factors]
+            return unknown_validity(self.conditions, exponents, mixed, noised=bool(sigma > 0))
 
     def path_validity(self) -> tuple[float, Validity]:
         """Return the time at which the path of mixtures decays slowest for its scale, and its validity there."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from polyscore.algebra.family import Family
-from polyscore.devices import check_device
+from polyscore.devices import check_device, on_cpu_by_default
 from polyscore.errors import require
 from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
 from polyscore.models.ensemble import Ensemble
@@ -28,7 +28,8 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
         precision: "auto", "table", "fp16", "bf16", "tf32" or "float32"; see `polyscore.models.network.Network`.
     """
     where = check_device(device)
-    return build_family(read_checkpoint(model_file(path))).to(where, precision)
+    with on_cpu_by_default():
+        return build_family(read_checkpoint(model_file(path))).to(where, precision)
 
 
 def model_file(path: str | Path) -> Path:

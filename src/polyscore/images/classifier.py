@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from polyscore.devices import check_device
+from polyscore.devices import check_device, plain_defaults
 from polyscore.errors import ArgumentError, is_count, listed, require, shorten
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.degenerate import log_odds, spoiled, to_tensor, varied
@@ -163,6 +163,7 @@ class Classifier:
         return Path(path)
 
 
+@plain_defaults()
 def load_classifier(path: Path | str) -> Classifier:
     """Read what `Classifier.save` wrote."""
     tensors, about = read_tensors(Path(path))
@@ -188,6 +189,7 @@ def _lessons(path: Path | str, kept: dict[str, Any]) -> Lessons:
         ) from error
 
 
+@plain_defaults()
 def train_classifier(
     images: Images, labels: Labels, classes: Sequence[str], *, held_out: tuple[Images, Labels],
     lessons: Lessons | None = None, seed: int = 0, device: torch.device | str | None = None, progress: Any = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from polyscore.devices import matmul_precision, without_autocast
-from polyscore.errors import is_count, is_number, require
+from polyscore.devices import matmul_precision, plain_defaults, without_autocast
+from polyscore.errors import ArgumentError, is_count, is_number, require
 from polyscore.files.atomic import check_directory, file_name, held
 from polyscore.images import export
 from polyscore.images.keeper import Keeper
@@ -31,6 +32,8 @@ from polyscore.rooms import Dataset
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
+
+_TURN = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ class _Job:
         rows = max(1, self.recipe.batch // len(networks))
         history, results, taken = {}, {}, 0
         lock = held(self.out / "training") if self.who.first else nullcontext()
-        with lock, settings(self.who.device):
+        with _alone(), lock, settings(self.who.device):
             for number, (name, mixtures) in enumerate(networks.items()):
                 keeper, trainer = self._prepared(name, mixtures, each, rows)
                 whole = run(trainer, keeper, self.pace, _shifted(tell, number * each, len(networks) * each))
@@ -175,6 +178,20 @@ class _Job:
         return keeper, trainer
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Refuse a second training in this process: trainings of one shape take turns at one network (`program`)."""
+    if not _TURN.acquire(blocking=False):
+        raise ArgumentError(
+            "a process must train one image model at a time; another thread does, or this is called by its progress. "
+            "Wait for it, or start another process."
+        )
+    try:
+        yield
+    finally:
+        _TURN.release()
+
+
 def _shifted(tell: Tell | None, before: int, total: int) -> Tell | None:
     """Progress of one network as that of all."""
     return None if tell is None else lambda step, _, loss: tell(before + step, total, loss)
@@ -182,8 +199,8 @@ def _shifted(tell: Tell | None, before: int, total: int) -> Tell | None:
 
 @contextmanager
 def settings(device: torch.device) -> Iterator[None]:
-    """Train the same in inference mode or under autocast; on a GPU let cuDNN look for its fastest ways."""
+    """Train the same in inference mode, under autocast or with other defaults; on a GPU let cuDNN find fast ways."""
     fast = torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True)
     with (torch.inference_mode(False), torch.enable_grad(), without_autocast(device), matmul_precision("high", device),
-          fast if device.type == "cuda" else nullcontext()):  # fmt: skip
+          plain_defaults(), fast if device.type == "cuda" else nullcontext()):  # fmt: skip
         yield

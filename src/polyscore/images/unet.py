@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from polyscore.devices import plain_defaults
 from polyscore.extras import load
 from polyscore.images.recipe import UNet
 from polyscore.rng import weights_drawn
@@ -41,6 +42,7 @@ def config(shape: UNet, conditions: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@plain_defaults()
 def build(shape: UNet, conditions: int, seed: int = 0) -> nn.Module:
     """Return a fresh network on the CPU, the same for the same seed whatever was drawn before."""
     model = diffusers().UNet2DModel
@@ -48,6 +50,7 @@ def build(shape: UNet, conditions: int, seed: int = 0) -> nn.Module:
         return model(**config(shape, conditions))
 
 
+@plain_defaults()
 def scheduler() -> Any:
     """Return diffusers' scheduler with the betas that networks are trained with."""
     return diffusers().DDPMScheduler(**_SCHEDULER)

@@ -54,7 +54,7 @@ class Bend(NamedTuple):
 
     def turning(self, x: Tensor) -> Tensor:
         """Return d/dx log dz/dx of each coordinate, like x; 0 where the bend goes on straight."""
-        return torch.where(x == self._inside(x), (self.power - 1) / (1 + x.abs()), 0.0)
+        return torch.where(x == self._inside(x), (self.power - 1) / (1 + x.abs()), torch.zeros_like(x))
 
     def _inside(self, x: Tensor) -> Tensor:
         ends = (_inverse(self.centre + side * self.width, self.power) for side in (-_REACH, _REACH))

@@ -148,8 +148,8 @@ class AtLevel(NamedTuple):
 
 
 def _times(count: int, part: Tensor) -> Tensor:
-    """A batch `(B, ...)` that often, one after the other."""
-    return part if count == 1 else part.expand(count, *part.shape).flatten(0, 1)
+    """A batch `(B, ...)` that often, one after the other: always a copy, which a model may write into."""
+    return part.clone() if count == 1 else part.expand(count, *part.shape).flatten(0, 1)
 
 
 def _key(condition: Any) -> Any:
@@ -178,6 +178,11 @@ def _checked(value: Any, parts: Sequence[Tensor]) -> Tensor:
             f"a model must return a tensor like x, {tuple(parts[0].shape)}; got {tuple(value.shape)} for "
             f"{_passed(parts)}. "
             "Wrap it so that extra outputs (a learned variance, say) are cut off."
+        )
+    if not value.is_floating_point():
+        raise ModelError(
+            f"a model must return real numbers with a fraction; got {value.dtype} for {_passed(parts)}. "
+            "Convert its answer with .float()."
         )
     return value
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from polyscore.devices import check_device
+from polyscore.devices import check_device, plain_defaults
 from polyscore.errors import is_finite, require
 from polyscore.pipelines.conditions import checked_conditions
 from polyscore.pipelines.denoiser import Denoiser
@@ -22,6 +22,7 @@ from polyscore.pipelines.schedulers import check_same_path, check_same_predictio
 _SIZE = 128  # of a flow transformer's latents, which says nothing of it: 1024 pixels
 
 
+@plain_defaults()
 def from_diffusers(
     model: Any,
     *,

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyscore.devices import check_device
+from polyscore.devices import check_device, plain_defaults
 from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
 from polyscore.extras import load as need
 from polyscore.extras import quiet
@@ -82,6 +82,7 @@ class Flux:
         )
 
 
+@plain_defaults()
 def load(model: str = SCHNELL, device: torch.device | str | None = None, offload: bool = False) -> Flux:
     """Load a Flux pipeline: from a folder, from what was downloaded before, or by downloading it now (34 GB).
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.algebra.proper import proper
+from polyscore.devices import on_cpu_by_default
 from polyscore.errors import PolyscoreWarning, is_count, require, shorten
 from polyscore.rng import as_seed, derive
 from polyscore.samplers import step
@@ -61,7 +62,7 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
     """
     require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__)
     require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), on_cpu_by_default():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
         choice = _chosen(proper(q), int(most), steps, derive(as_seed(seed), "auto"))
     chosen = replace(choice.sampler, steps=steps)

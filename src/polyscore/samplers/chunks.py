@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from polyscore.algebra import Composition
+from polyscore.devices import on_cpu_by_default
 from polyscore.fields import in_pieces
 from polyscore.limits import keep_freed_pages
 from polyscore.notices import warn
@@ -46,11 +47,8 @@ def run(sampler: Sampler, q: Composition, asked: Asked, listener: Listener | Non
 @contextlib.contextmanager
 def _plain_mode() -> Iterator[None]:
     """Compute as was asked for, whatever autocast or default device the caller has; a model may have its own."""
-    cpu = torch.device("cpu")
-    here = (
-        contextlib.nullcontext() if torch.get_default_device() == cpu else cpu
-    )  # which slows every operation a little
-    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), here:
+    plain = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
+    with torch.no_grad(), plain[0], plain[1], on_cpu_by_default():
         yield
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.algebra.proper import proper
+from polyscore.devices import on_cpu_by_default
 from polyscore.errors import is_number, require
 from polyscore.fields import Field, prepare
 from polyscore.notices import recording, warn
@@ -230,14 +231,15 @@ class Sampler(Checked):
                 "be a composition, such as p[\"a\"] or p[\"a\"] * p[\"b\"]", type(q).__name__,
                 'Take it from a family: p["a"].')  # fmt: skip
         asked = Asked(n, as_seed(seed), device, dtype, max_particles, history)
-        with recording() as doubts, reporting(progress, "sampling") as told:
-            for doubt in self.doubts:
-                warn(doubt)
-            result = self._run(proper(q), asked, told)
-        result = pooled(result, asked.seed) if self.pooled else result
-        names = q.family.variables if q.family.has_names else ()
-        result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
-        result.warn_if_degenerate()
+        with on_cpu_by_default():
+            with recording() as doubts, reporting(progress, "sampling") as told:
+                for doubt in self.doubts:
+                    warn(doubt)
+                result = self._run(proper(q), asked, told)
+            result = pooled(result, asked.seed) if self.pooled else result
+            names = q.family.variables if q.family.has_names else ()
+            result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
+            result.warn_if_degenerate()
         return result
 
     def _run(self, q: Composition, asked: Asked, listener: Listener | None) -> Run:

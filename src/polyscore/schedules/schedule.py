@@ -72,7 +72,7 @@ class Schedule(ABC):
     @property
     def ends_in_pure_noise(self) -> bool:
         """Whether alpha(1) = 0, so that the drift is infinite there and Euler steps cannot start."""
-        return bool(self.alpha(torch.ones((), dtype=torch.float64)) < 1e-6)
+        return bool(self.alpha(torch.ones((), dtype=torch.float64, device="cpu")) < 1e-6)
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-ready description; `from_dict` is its inverse where the kind is registered."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from polyscore.algebra import Composition
 from polyscore.algebra.proper import proper
+from polyscore.devices import on_cpu_by_default
 from polyscore.errors import require
 from polyscore.notices import warn
 from polyscore.targets.closed_form import ClosedForm
@@ -38,15 +39,16 @@ def exact(q: Composition, method: str | None = None) -> Target:
         q: a proper composition of densities: Gaussians and mixtures, or any in one and two dimensions.
         method: "closed form", "grid", "rejection", "importance" or "product importance" (numerators alone propose).
     """
-    q = proper(q)
-    q.validity().settle(repr(q))
-    for name in q.conditions:
-        q.density(name)  # says which has none
-    if q.family.units is not None:
+    with on_cpu_by_default():
+        q = proper(q)
+        q.validity().settle(repr(q))
+        for name in q.conditions:
+            q.density(name)  # says which has none
+        if q.family.units is None:
+            return _exact(q, method)
         require(not q.is_tilted, "an exact target in bent coordinates", "have W = 1",
                 f"W = {q.total:g}", "Sample it: FeynmanKac weights for the bend; or fit with bend=False.")  # fmt: skip
         return Rescaled(q, _exact(standard(q), method))
-    return _exact(q, method)
 
 
 def _exact(q: Composition, method: str | None) -> Target:

@@ -14,7 +14,7 @@ from polyscore.algebra import Family
 from polyscore.algebra.saved import build_family
 from polyscore.data.read import table_of
 from polyscore.data.table import Table
-from polyscore.devices import check_device, total_memory, without_autocast
+from polyscore.devices import check_device, on_cpu_by_default, total_memory, without_autocast
 from polyscore.errors import is_count, is_number, nearest, require, shorten
 from polyscore.files.atomic import check_file, held
 from polyscore.limits import show_bytes
@@ -157,8 +157,8 @@ def _train(
 @contextmanager
 def _whatever_the_caller_is_in(device: torch.device) -> Iterator[None]:
     """Train the same in inference mode, under autocast, or with another default device."""
-    here = nullcontext() if torch.get_default_device() == _CPU else _CPU
-    with torch.inference_mode(False), torch.enable_grad(), without_autocast(device), without_autocast(_CPU), here:
+    plain = without_autocast(device), without_autocast(_CPU)
+    with torch.inference_mode(False), torch.enable_grad(), plain[0], plain[1], on_cpu_by_default():
         yield
 
 
