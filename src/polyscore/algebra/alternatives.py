@@ -47,6 +47,12 @@ def halves(q: Composition) -> list[Composition]:
     return [recomposed(q, half) for half in found] if known else []
 
 
+def fitted(q: Composition) -> dict[str, Fitted]:
+    """Return the factors that are fitted mixtures and no more."""
+    members = {name: q.family.members[name] for name in q.exponents}
+    return {name: member for name, member in members.items() if isinstance(member, Fitted)}
+
+
 def _half(member: Any, h: int) -> Any | None:
     """What half of the data gave of a member, itself where it is exact, or None."""
     if isinstance(member, Fitted):
