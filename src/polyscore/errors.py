@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -175,6 +175,22 @@ def named(names: Sequence[str]) -> str:
 
 def _name(value: object) -> str:
     return shorten(value, 60)
+
+
+def differing(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Say where what was found is not what is asked for, as `recipe (width 64, asked 32)`; nothing where it is."""
+    return ", ".join(
+        key + (f" ({inner})" if isinstance(value, Mapping) and (inner := _inside(found.get(key), value)) else "")
+        for key, value in asked.items()
+        if found.get(key) != value
+    )
+
+
+def _inside(found: object, asked: Mapping[str, Any]) -> str:
+    held: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    other = [f"{name} {shorten(held.get(name), 40)}, asked {shorten(value, 40)}"
+             for name, value in asked.items() if held.get(name) != value]  # fmt: skip
+    return "; ".join(other[:6])
 
 
 def nearest(value: object, known: Iterable[object], cutoff: float = 0.5) -> str:

@@ -107,6 +107,29 @@ def test_options_reach_the_recipe(tmp_path: Path) -> None:
     assert straight.exit_code == 0 and "bend" not in ps.load(tmp_path / "STRAIGHT").training["recipe"]
 
 
+def test_columns_with_commas_in_their_names_can_be_chosen(tmp_path: Path) -> None:
+    rows = ['condition,CD4+,"size, µm",depth', *(f"{name},{k},{k * k},{k % 3}" for name in "ab" for k in range(30))]
+    (tmp_path / "odd.csv").write_text("\n".join(rows), encoding="utf-8")
+    asked = ["-c", "condition", "--kind", "mixture", "--columns", 'CD4+, "size, µm"', "--json"]
+    result = run("fit", tmp_path / "odd.csv", "-o", tmp_path / "RUN", *asked)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["variables"] == ["CD4+", "size, µm"]
+
+
+def test_a_run_says_how_far_its_rows_go_and_which_sampler_drew_the_picture(tmp_path: Path, monkeypatch) -> None:
+    noise = torch.randn(3, 40, 2, generator=torch.Generator().manual_seed(0))
+    points = {name: noise[k] + k for k, name in enumerate(["control", "A", "B"])}
+    ps.fit(points, kind="mixture").save(tmp_path / "few")
+    drawn: list[str] = []
+    monkeypatch.setattr("polyscore.plots.scatter", lambda shown, **options: drawn.extend(shown))
+    asked = ["sample", tmp_path / "few", "A * B / control", "-n", 50, "--plot", tmp_path / "out.png"]
+    told = json.loads(run(*asked, "-o", tmp_path / "one.csv", "--json").stdout)
+    assert 0.1 < told["moved"] < 2 and list(told["outside"]) == ["control"]
+    shown = " ".join(run(*asked, "-o", tmp_path / "two.csv", "--force").stdout.split())
+    assert f"as many other rows would move its mean or width by {told['moved']:.2g} deviations" in shown
+    assert len(drawn) == 2 and drawn[0].endswith(", 50 samples") and "Auto" not in drawn[0]
+
+
 def test_the_same_command_goes_on(tmp_path: Path) -> None:
     path = fitted(tmp_path)
     whole = (path / "model.safetensors").read_bytes()

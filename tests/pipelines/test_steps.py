@@ -1,6 +1,7 @@
 """Steps on a model's own timesteps: diffusers' own for one condition, closed forms for compositions."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -221,3 +222,15 @@ def test_a_run_in_float32_at_no_signal_keeps_what_the_model_says():
     alpha = scheduler.alphas_cumprod[749].double() ** 0.5
     expected = alpha * torch.tensor(PARTS["a"][0]) + (1 - alpha**2).sqrt() * x.double().flatten(1)
     torch.testing.assert_close(after[1].flatten(1), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_steps_that_a_warning_names_divide_the_timesteps_and_have_nothing_left_to_warn_of():
+    """In 640 steps "leading" visits timesteps 0 to 639 of 1000, and so begins where signal is left."""
+    p = ps.from_diffusers(GaussianNet(ddpm()), scheduler=ddpm(spacing="leading"), conditions={"a": 0, "base": 2})
+    told = []
+    for steps in (20, 1000):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            before(ps.Denoise(steps, grid="timesteps", integrator="ancestral"), p["a"], Asked(1))
+        told.append([str(one.message) for one in caught])
+    assert len(told[0]) == 1 and told[0][0].endswith("Use steps=1000.") and told[1] == []

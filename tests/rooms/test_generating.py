@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,13 @@ def test_a_complete_dataset_needs_no_model(folder: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(flux, "load", lambda *options: pytest.fail("the model was loaded"))
     assert len(generate(tmp_path / "out", 2, classes=["table"], drawing=tiny(folder), **TINY).dataset) == 2
     assert not (tmp_path / "out" / "table" / ".000002-x.png").exists()
+
+
+def test_without_its_packages_nothing_is_begun(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    with pytest.raises(PolyscoreError, match=r"must have diffusers installed; it is missing. Run `pip install"):
+        generate(tmp_path / "out", 2, classes=["table"], drawing=tiny(folder), **TINY)
+    assert not (tmp_path / "out").exists()
 
 
 def test_pictures_are_shrunk_by_means_of_blocks(folder: Path, tmp_path: Path, painter: flux.Flux) -> None:

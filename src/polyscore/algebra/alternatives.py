@@ -49,6 +49,12 @@ def _uncertain(q: Composition) -> dict[str, Any]:
     return {} if all(map(_is_exact, members.values())) else members
 
 
+def fitted(q: Composition) -> dict[str, Fitted]:
+    """Return the factors that are fitted mixtures and no more."""
+    members = {name: q.family.members[name] for name in q.exponents}
+    return {name: member for name, member in members.items() if isinstance(member, Fitted)}
+
+
 def _half(member: Any, h: int) -> Any | None:
     """What half of the data gave of a member, itself where it is exact, or None."""
     if isinstance(member, Fitted):

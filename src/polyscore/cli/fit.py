@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _HELP = {
     "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
     "condition": "The column that names each row's condition.",
-    "columns": "The columns to learn, as a,b,c; by default all others that hold numbers.",
+    "columns": "The columns to learn, as a,b,c, one that holds a comma in double quotes; by default all others that "
+    "hold numbers.",
     "out": "Folder for the model and the training, made if missing.",
     "model": "conditional (one network told the condition) or separate (one network each).",
     "kind": "structured (a mixture, and a network where that is not enough), mixture (alone: nothing is trained, and "
@@ -79,7 +81,7 @@ def command(
         recipe = Recipe(model=model, batch=batch, ema=ema, kind=kind, options=_mapping(options), standardise=not plain,
                         **{name: value for name, value in sizes.items() if value is not None})  # fmt: skip
         check_run(out, force)
-        names = None if columns is None else [name.strip() for name in columns.split(",")]
+        names = None if columns is None else _names(columns)
         data = table_of(table, condition_column, names)
         how: dict[str, Any] = {"seed": seed, "ensemble": ensemble, "recipe": recipe, "device": device}
         family, path = _trained(data, out, force, tell, seconds=seconds, **how)
@@ -88,6 +90,12 @@ def command(
         show.write_json(summary)
     else:
         _show(summary, out, context.find_object(tuple) or ())
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas, as a table's own first line would hold them: one with a comma in it stands in quotes."""
+    lines = list(csv.reader([text], skipinitialspace=True))
+    return [name.strip() for line in lines for name in line]
 
 
 def _mapping(text: str) -> Any:

@@ -88,7 +88,7 @@ def command(
         }
         run.save(target, force=force, about=summary)
         if picture:
-            _plot(picture, run, q, chosen)
+            _plot(picture, run, q)
         summary |= {"warnings": warned, "files": [str(path) for path in (target, picture) if path]}
     if as_json:
         show.write_json(summary)
@@ -161,6 +161,8 @@ def summarise(q: Composition, run: Run) -> dict[str, Any]:
         "log_evidence": run.total_log_evidence,
         "log_evidence_error": math.nan if is_biased(run.clipped_fraction) else run.log_evidence_error,
         "evidence_share": run.evidence_share,
+        "moved": run.moved,
+        "outside": dict([run.outside]) if run.outside[0] else {},
         "findings": run.findings,
         "verdict": verdict(run),
         **_exact_evidence(q),
@@ -185,10 +187,12 @@ def _exact_evidence(q: Composition) -> dict[str, float | None]:
     return {"exact_log_evidence": evidence, "exact_ess": ess if math.isfinite(ess) else None}
 
 
-def _plot(path: Path, run: Run, q: Composition, sampler: object) -> None:
+def _plot(path: Path, run: Run, q: Composition) -> None:
     from polyscore import plots
 
-    plots.scatter({f"{type(sampler).__name__}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True)
+    plots.scatter(
+        {f"{run.sampler.partition('(')[0]}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True
+    )
 
 
 def _verdict(summary: dict[str, Any]) -> str:
@@ -228,9 +232,16 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
         "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
         "log evidence": (f"{number(evidence)}{_error(summary)}" if weighted else _NO_EVIDENCE)
         + (_reference(exact, summary["exact_ess"]) if exact is not None else ""),
+        **_data(summary["moved"]),
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
     }
+
+
+def _data(moved: float) -> dict[str, str]:
+    """How far the data settle the composition, where that is known."""
+    said = f"as many other rows would move its mean or width by {moved:.2g} deviations"
+    return {"data": said} if moved == moved else {}
 
 
 def _reference(log_evidence: float, ess: float | None) -> str:

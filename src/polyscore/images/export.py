@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import check_device
-from polyscore.errors import PolyscoreError, listed, require, shorten
+from polyscore.errors import PolyscoreError, differing, listed, require, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.shards import cut
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
@@ -113,11 +113,9 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
     told = _about(out / FOLDER) if (out / FOLDER).is_dir() else None
     if told is None:
         return None
-    differing = [key for key, value in json.loads(json.dumps(wanted)).items() if told.get(key) != value]
-    if differing:
+    if other := differing(told, json.loads(json.dumps(wanted))):
         raise CheckpointError(
-            f"a folder must hold one training; {str(out)!r} has one that differs in {', '.join(differing)}. "
-            "Name another folder."
+            f"a folder must hold one training; {str(out)!r} has one that differs in {other}. Name another folder."
         )
     with reading(out):
         return True, told["steps"], told["steps"], newest(told["history"]), told["history"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from polyscore.errors import is_count
+from polyscore.errors import differing, is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.trainer import Snapshot, Trainer
 from polyscore.notices import warn
@@ -77,10 +77,9 @@ class Keeper:
         self.history, self.saved = history, step
 
     def _check(self, about: dict[str, Any], path: Path) -> None:
-        differing = [key for key, value in self.identity.items() if about.get(key) != value]
-        if differing:
+        if other := differing(about, self.identity):
             raise CheckpointError(
-                f"a checkpoint must belong to this training; {path} differs in {', '.join(differing)}. "
+                f"a checkpoint must belong to this training; {path} differs in {other}. "
                 "Name another folder, or delete it to start again."
             )
 

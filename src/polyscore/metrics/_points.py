@@ -38,6 +38,8 @@ def pair(x: Any, y: Any, least: int) -> tuple[Tensor, Tensor]:
 
 def _rows(name: str, value: Any, least: int) -> Tensor:
     """Return points in rows, `(n, d)`, as they come."""
+    if hasattr(value, "samples"):
+        raise ArgumentError(f"{name} must be an array of numbers; got {type(value).__name__}. Pass its `.samples`.")
     try:
         points = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError, RuntimeError) as error:

@@ -33,7 +33,7 @@ def cloud_of(source: Any, count: int = 5000) -> Cloud:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"what is drawn must be a run, points (n, d) or a distribution; got {type(source).__name__}. "
-            "Pass run.samples."
+            "Of a composition q draw ps.auto(q).sample(q, 2000), or ps.exact(q)."
         ) from error
     require(points.ndim >= 2 and points.numel(), "points", "be a matrix (n, d)", f"shape {tuple(points.shape)}",
             "Reshape a vector with points[:, None].")  # fmt: skip

@@ -82,6 +82,12 @@ class Flux:
         )
 
 
+def require_installed() -> None:
+    """Raise `ArgumentError` unless what generates rooms is installed."""
+    for package in ("diffusers", "compel"):
+        need(package, _WHAT)
+
+
 @plain_defaults()
 def load(model: str = SCHNELL, device: torch.device | str | None = None, offload: bool = False) -> Flux:
     """Load a Flux pipeline: from a folder, from what was downloaded before, or by downloading it now (34 GB).

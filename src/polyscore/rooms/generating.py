@@ -104,6 +104,8 @@ def generate(
     names, drawing, seed = names_of(classes, PROMPTS), drawing or Drawing(), as_seed(seed)
     check_count(names, count)
     most = _checked(names, count, most, selector, batch)
+    if not (Path(out) / "dataset.json").exists():  # else what is there may be all that is asked for
+        flux.require_installed()
     out, about = begun(out, {"source": "generated", "seed": seed, **drawing.to_dict()}, names, count)
     make = _maker(drawing, seed, device, offload)
     passes = None if selector is None else partial(selector.passes, device=device, batch=batch)

@@ -125,7 +125,8 @@ def _complete(folder: Path) -> list[Path]:
     files = {
         int(match[1]): file for file in sorted(folder.glob("shard-*.zip")) if (match := _SHARD.fullmatch(file.name))
     }
-    require(files, "a folder of shards", "hold shard-0000-of-....zip", f"none in {folder}", "Check the path.")
+    require(files, "a folder of rooms", "hold dataset.json, or shards shard-0000-of-....zip", f"neither in {folder}",
+            "Check the path, or make one with `polyscore rooms render`.")  # fmt: skip
     numbers = {int(match[2]) for file in files.values() if (match := _SHARD.fullmatch(file.name))}
     missing = [k for k in range(max(numbers)) if k not in files]
     if missing or len(numbers) > 1:

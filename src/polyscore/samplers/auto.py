@@ -60,8 +60,9 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
         steps: from noise to data, of the pilot runs too.
         seed: of the pilot runs.
     """
-    require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__)
-    require(is_count(most), "most", "be a whole number of at least 1", shorten(most))
+    require(isinstance(q, Composition), "what is sampled", "be a composition", type(q).__name__,
+            'Take it from a family: p["a"] * p["b"], or ps.base_composition(p).')  # fmt: skip
+    require(is_count(most), "most", "be a whole number of at least 1", shorten(most), "Leave it out for 64.")
     with warnings.catch_warnings(), on_cpu_by_default():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
         choice = _chosen(proper(q), int(most), steps, derive(as_seed(seed), "auto"))

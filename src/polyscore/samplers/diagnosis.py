@@ -28,6 +28,7 @@ _POOLED, _MANY = 0.1, 100  # effective share and number of swarms below which po
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
 _OUTSIDE = 10  # deviations of the training data that are out of any question
+_UNCERTAIN = 0.3  # deviations by which other data would move a mean or a width
 _STUCK = 0.1  # acceptance over all levels below which a kernel hardly moves
 _CLIPPED = 0.01  # share of rates that a clip may change and log Z still be read
 _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
@@ -36,7 +37,7 @@ _IMPOSSIBLE = 0.1  # nats beyond what is possible, besides four standard errors
 def findings(run: Run) -> list[str]:
     """Return a sentence for everything about a result that makes it doubtful."""
     particles = run.log_weights.shape[1]
-    found = [_of_strays(run), _of_reach(run), _of_width(run), _of_acceptance(run)]
+    found = [_of_strays(run), _of_reach(run), _of_outside(run), _of_data(run), _of_width(run), _of_acceptance(run)]
     if particles > 1:
         found += [_of_weights(run, particles), _of_ancestors(run, particles), _of_steps(run)]
         found += [_of_shift(run, particles)]
@@ -68,6 +69,27 @@ def _of_reach(run: Run) -> str:
     return (
         f"samples should lie where the data were; half of them are {run.reach:.3g} deviations of the training data "
         "away, or more, in some variable. Train for longer, or look at each condition by itself first."
+    )
+
+
+def _of_outside(run: Run) -> str:
+    name, away = run.outside
+    if not away > _OUTSIDE:
+        return ""
+    return (
+        f"samples should lie where their conditions have data; half of them are {away:.3g} deviations outside of "
+        f"{name!r}, or more. There a fit says how its form falls off, and no row whether that is so. Take conditions "
+        "that overlap more; else this is an extrapolation, and log Z is one too."
+    )
+
+
+def _of_data(run: Run) -> str:
+    if not run.moved > _UNCERTAIN:
+        return ""
+    return (
+        "data should settle where a composition lies; as many other rows would move its mean or width by "
+        f"{run.moved:.2g} deviations (a standard error). No sampler mends that: take more rows of the conditions that "
+        "have few, or exponents nearer to 0."
     )
 
 
@@ -219,6 +241,8 @@ def summary(run: Run) -> str:
         told = run.arithmetic == "closed form" or "±" not in doubt
         learned = "" if told else " (the error among swarms; that of the models is not in it)"
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
+    if run.moved <= _UNCERTAIN:
+        lines.append(f"As many other rows of data would move its mean or width by {run.moved:.2g} deviations.")
     if run.acceptance is not None:
         share, worst = 100 * run.acceptance.mean(), 100 * run.acceptance.min()
         lines.append(f"Of the proposals {share:.3g} % were accepted, and {worst:.3g} % at the level where fewest were.")

@@ -42,6 +42,8 @@ class Run:
         acceptance: share of the kernels' proposals that were accepted at each noise level, `(steps,)`; None where no
             kernel makes any.
         pooled: whether samples were drawn from all swarms, each by its evidence.
+        moved: by how many deviations other data would move a coordinate's mean or width; NaN where that is unknown.
+        outside: the fitted condition from which samples lie farthest, and how many deviations outside.
         ess_history: `ess`, or None where it would have been too large to keep unasked.
         sampler, composition: what ran, as text.
         possible_log_evidence: the least and the largest log Z that any such composition can have.
@@ -75,6 +77,8 @@ class Run:
     sized: bool = False
     acceptance: Tensor | None = None
     pooled: bool = False
+    moved: float = math.nan
+    outside: tuple[str, float] = ("", math.nan)
 
     @property
     def ess(self) -> Tensor:

@@ -40,6 +40,7 @@ from polyscore.samplers.quadratures import QUADRATURES
 from polyscore.samplers.run import Run
 from polyscore.samplers.starts import STARTS
 from polyscore.samplers.step import State
+from polyscore.samplers.support import supported
 from polyscore.schema import Checked, Domain, count, flag, number, optional, setting
 from polyscore.smc import SCHEMES, Resampler, resampler
 
@@ -235,10 +236,11 @@ class Sampler(Checked):
             with recording() as doubts, reporting(progress, "sampling") as told:
                 for doubt in self.doubts:
                     warn(doubt)
-                result = self._run(proper(q), asked, told)
+                result = self._run(sampled := proper(q), asked, told)
             result = pooled(result, asked.seed) if self.pooled else result
             names = q.family.variables if q.family.has_names else ()
             result = dataclasses.replace(result, variables=names, doubts=tuple(doubts), reason=self.reason)
+            result = supported(result, sampled)
             result.warn_if_degenerate()
         return result
 

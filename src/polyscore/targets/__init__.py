@@ -39,6 +39,8 @@ def exact(q: Composition, method: str | None = None) -> Target:
         q: a proper composition of densities: Gaussians and mixtures, or any in one and two dimensions.
         method: "closed form", "grid", "rejection", "importance" or "product importance" (numerators alone propose).
     """
+    require(isinstance(q, Composition), "an exact target", "be that of a composition", type(q).__name__,
+            'Take it from a family: p["a"] * p["b"], or ps.base_composition(p).')  # fmt: skip
     with on_cpu_by_default():
         q = proper(q)
         q.validity().settle(repr(q))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import PolyscoreError, is_count
+from polyscore.errors import PolyscoreError, differing, is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.rng import derive
 from polyscore.training.pools import Pools
@@ -49,9 +49,8 @@ class Keeper:
         """Return the step of a checkpoint, if it is of this training and not beyond its end."""
         step = about.pop("step", None)
         if about != self.about:
-            differing = [key for key in self.about if about.get(key) != self.about[key]]
             raise CheckpointError(
-                f"a checkpoint must belong to this training; {self.path} differs in {', '.join(differing)}. "
+                f"a checkpoint must belong to this training; {self.path} differs in {differing(about, self.about)}. "
                 "Name another file, or delete it to start again."
             )
         if not is_count(step):

@@ -69,7 +69,7 @@ def _common_conditions(datasets: Sequence[Data]) -> list[str]:
     require(len(datasets) >= 1, "datasets", "hold at least one", 0, "Pass a list of mappings.")
     for data in datasets:
         require(isinstance(data, Mapping), "data", "map conditions to points", type(data).__name__,
-                "Write {'control': points, ...}, or fit(frame, condition_column=...).")  # fmt: skip
+                "Write {'control': points, ...}, or fit(frame_or_file, condition_column=...).")  # fmt: skip
     conditions = list(datasets[0])
     require(conditions, "data", "hold at least one condition", "none", "Write {'control': points, ...}.")
     check_conditions(conditions)

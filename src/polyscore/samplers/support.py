@@ -1,0 +1,69 @@
+"""How far data support a composition of fitted mixtures: what other data would move, and how far out it lies.
+
+Fits that as many points could as well have given (`alternatives`) compose to other densities q'. Samples of q, weighted
+by q' / q, say where their mean and width would be; no second run is needed. It takes the form of the fits for granted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from polyscore.algebra import Composition
+from polyscore.algebra.alternatives import alternatives, fitted
+from polyscore.samplers.run import Run
+
+_POINTS, _OTHERS = 512, 16  # samples that are asked, and redrawn fits
+
+
+def supported(run: Run, q: Composition) -> Run:
+    """Return the run with what its data say of it; as it is where no mixture was fitted."""
+    if not fitted(q):
+        return run
+    return replace(run, moved=moved(q, run.samples), outside=farthest(q, run.samples))
+
+
+def moved(q: Composition, samples: Tensor) -> float:
+    """Return by how many deviations other data would move a coordinate's mean or width, as a standard error.
+
+    NaN where nothing is known of the error: closed forms that nobody fitted, networks, fewer than two samples.
+
+    Args:
+        samples: of q, `(N, d)`, in the data's units.
+    """
+    x = _standard(q, samples)
+    others = alternatives(q, _OTHERS) if q.has_density and len(x) > 1 else []
+    if not others:
+        return math.nan
+    deviation = x.std(0, correction=0).clamp_min(torch.finfo(x.dtype).tiny)
+    z = (x - x.mean(0)) / deviation
+    features = torch.cat([z, 0.5 * (z.square() - 1)], dim=1)
+    own = _log_density(q, x)
+    shifts = [torch.softmax(_log_density(other, x) - own, 0) @ features for other in others]
+    return torch.stack(shifts).square().mean(0).sqrt().max().item()
+
+
+def farthest(q: Composition, samples: Tensor) -> tuple[str, float]:
+    """Return the fitted condition that has least to say of the samples, and by how many deviations they lie outside.
+
+    A Gaussian's log-density at r deviations is r^2 / 2 below that of its middle; so for the median sample and, instead
+    of the middle, the median of the condition's own draws. ("", NaN) where no condition was fitted.
+    """
+    x, found = _standard(q, samples), {}
+    for name, member in fitted(q).items():
+        drawn = member.log_prob(member.sample(_POINTS, dtype=x.dtype)).median()
+        found[name] = math.sqrt(2 * max(0.0, (drawn - member.log_prob(x).median()).item()))
+    name = max(found, key=found.__getitem__, default="")
+    return name, found.get(name, math.nan)
+
+
+def _standard(q: Composition, samples: Tensor) -> Tensor:
+    return q.family.standardise(samples[:_POINTS]).cpu().double()
+
+
+def _log_density(q: Composition, x: Tensor) -> Tensor:
+    one = torch.ones((), dtype=x.dtype)
+    return q.standard_log_density(x, one, 0 * one)
