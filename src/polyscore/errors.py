@@ -205,6 +205,16 @@ def nearest(value: object, known: Iterable[object], cutoff: float = 0.5) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def require_known(
+    name: object, known: Collection[str], subject: str, remedy: str = "Choose one of these.",
+    kind: type[PolyscoreError] = ArgumentError,
+) -> None:  # fmt: skip
+    """Raise `ArgumentError` unless a name is among those that are known; the remedy is the nearest, if one is near."""
+    if not isinstance(name, str) or name not in known:
+        near = nearest(name, known) or f" {remedy}"
+        raise kind(f"{subject} must be one of {listed(known, 30, str) or 'none'}; got {shorten(name)}.{near}")
+
+
 def is_finite(value: object) -> bool:
     """Whether a value is one finite real number, NumPy's too; True and text are none."""
     try:

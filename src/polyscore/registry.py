@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from polyscore.errors import ArgumentError, listed, nearest, shorten
+from polyscore.errors import ArgumentError, listed, require_known, shorten
 
 T = TypeVar("T")
 
@@ -48,11 +48,7 @@ class Registry(Mapping[str, T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        if not isinstance(name, str) or name not in self._entries:
-            hint = nearest(name, self._entries) or f" {self.hint}"
-            raise ArgumentError(
-                f"{self.what} must be one of {listed(self._entries, 30, str)}; got {shorten(name)}.{hint}"
-            )
+        require_known(name, self._entries, self.what, self.hint)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:

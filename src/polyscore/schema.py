@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyscore.errors import ArgumentError, is_finite, listed, nearest, require, shorten
+from polyscore.errors import is_finite, listed, nearest, require, require_known, shorten
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,7 @@ class Checked:
         """Return one of a mapping; a key that is no field is an error that names the nearest."""
         require(isinstance(mapping, Mapping), subject, "be a mapping", shorten(mapping, 80), "Write {name: value}.")
         for key in mapping:
-            if key not in cls.names():
-                near = nearest(key, cls.names()) or " Leave it out."
-                raise ArgumentError(
-                    f"a key of {subject} must be one of {', '.join(cls.names())}; got {shorten(key)}.{near}"
-                )
+            require_known(key, cls.names(), f"a key of {subject}", "Leave it out.")
         missing = [f.name for f in dataclasses.fields(cls) if f.init and _required(f) and f.name not in mapping]
         require(not missing, subject, f"have {listed(missing, 30, str)}", "none", f"Add `{(missing or [''])[0]}:`.")
         return cls(**mapping)

@@ -90,7 +90,7 @@ def test_files_hold_it_by_its_kind(tmp_path):
     assert ps.Denoise(60).sample(p["a"], 4000, seed=1).samples.var(0).tolist() == pytest.approx([2, 2], rel=0.12)
     with pytest.raises(ArgumentError, match="Did you mean 'growing'"):
         parse_family(written.replace("growing", "groving"))
-    with pytest.raises(ArgumentError, match=r"must be among high; got 'hihg'\. Did you mean 'high'"):
+    with pytest.raises(ArgumentError, match=r"must be one of high; got 'hihg'\. Did you mean 'high'"):
         parse_family(written.replace("high", "hihg"))
 
 

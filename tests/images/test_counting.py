@@ -277,6 +277,7 @@ def test_images_are_a_function_of_the_seed_and_memory_is_bounded(monkeypatch):
     parts = compose(p, chosen.exponents, 12, **{**options, "sampler": counted})
     assert len(asked) == 3 and parts.images.shape == one.images.shape and len(parts.ancestors) == 12
     assert (parts.images[:5] == one.images[:5]).mean() > 0.99  # the first part has the same swarms
+    assert (parts.images[5:10] != parts.images[:5]).any()  # and others have their own
     with pytest.raises(PolyscoreError, match="n must be a whole number"):
         compose(p, chosen.exponents, 0, sampler=_multistep)
     flat = ps.Family({"a": ps.Gaussian(dim=2)})

@@ -168,6 +168,15 @@ def test_damaged_sheets_cost_a_picture_and_nothing_else(rooms, tmp_path):
     assert sheets.tiled(images[:9]).shape == (2 * SIDE, 8 * SIDE, 3)
 
 
+def test_a_sheet_whose_last_row_is_not_full_is_read_again(rooms, tmp_path):
+    store, one = Store(tmp_path), experiment(rooms)
+    cell, words = next(iter(one.cells())), ["couch", "none"] * 5
+    with store.writing():
+        sheets.keep(store, cell, one.key(cell), draw("couch", 10, SIDE), words)
+    (found,) = sheets.sheets(Store(tmp_path)).values()
+    assert found.images.shape == (10, SIDE, SIDE, 3) and found.verdicts == tuple(words)
+
+
 def test_rooms_are_read_from_shards_and_shrunk(rooms, tmp_path):
     pack_rooms(rooms, tmp_path / "shards", quality=None)
     found = opened(tmp_path / "shards", tmp_path / "cache")

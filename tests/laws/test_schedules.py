@@ -86,7 +86,7 @@ def test_a_misspelt_kind_or_option_is_told():
     with pytest.raises(ArgumentError, match="Did you mean 'LinearFlow'"):
         from_dict({"kind": "LinearFow"})
     with pytest.raises(
-        ArgumentError, match=r"Cosine's options must be among offset; got 'ofset'\. Did you mean 'offset'"
+        ArgumentError, match=r"an option of Cosine must be one of offset; got 'ofset'\. Did you mean 'offset'"
     ):
         from_dict({"kind": "Cosine", "ofset": 0.1})
 

@@ -13,9 +13,11 @@ from polyscore.errors import PolyscoreError
 from polyscore.rooms import art, drawing, flaws, scene, textures
 from polyscore.rooms.camera import showing
 from polyscore.rooms.classes import CLASSES, OBJECTS, generator, named
+from polyscore.rooms.materials import linear
 from polyscore.rooms.meshes import Mesh, ball, box, lathe, rod, rotation, wave
 from polyscore.rooms.parts import Part
 from polyscore.rooms.scene import Placed, Scene
+from polyscore.rooms.tracing import develop
 from polyscore.rooms.visibility import Seen, seen
 
 ROOMS = 150
@@ -218,6 +220,16 @@ def test_pictures_are_colours(style: functools.partial, monkeypatch: pytest.Monk
         picture = art.picture(np.random.default_rng(k), 0.5 + 0.3 * k)
         assert picture.min() > 0 and picture.max() < 1 and picture.std() > 1e-3
         assert picture.shape[1] / picture.shape[0] == pytest.approx(0.5 + 0.3 * k, abs=0.01)
+
+
+def test_a_picture_is_exposed_for_its_median_light_and_read_back_by_the_same_curve() -> None:
+    """Half of the median light is 0.425 of white; the standard of sRGB has 0.6836 for that, and 0.5 for 0.2140."""
+    light = np.full((3, 3, 3), 2.0, np.float32)
+    light[0, 0], light[0, 1] = 1.0, 400.0
+    picture = develop(light, np.ones_like(light), 1.0)
+    assert picture[0, 0].tolist() == [round(255 * 0.6836)] * 3 and picture[0, 1].tolist() == [255] * 3
+    assert (develop(10 * light, np.ones_like(light), 1.0) == picture).all()
+    np.testing.assert_allclose(linear([0.02, 0.5, 0.6836, 1.0]), [0.02 / 12.92, 0.21404, 0.425, 1.0], atol=2e-4)
 
 
 def test_boxes_and_shares_of_numbered_pixels() -> None:

@@ -20,9 +20,9 @@ from polyscore.files.tensors import read_tensors, write_tensors
 from polyscore.rooms import Dataset
 from polyscore.rooms.dataset import write_lines
 from polyscore.rooms.labels import Labels, Picture
-from polyscore.rooms.learning import HeldOut, auc, held_out, learn, worth
+from polyscore.rooms.learning import HeldOut, Judge, auc, held_out, learn, worth
 from polyscore.rooms.selecting import answers, select
-from polyscore.rooms.selector import FILE, Selector
+from polyscore.rooms.selector import FILE, Selector, Trained
 from rooms.by_hand import write_rooms
 
 SIDE = 8
@@ -93,6 +93,7 @@ def test_what_a_threshold_is_worth() -> None:
     found = worth(rated, accepted, 0.5)
     assert (found.accuracy, found.precision, found.recall) == (3 / 5, 2 / 3, 2 / 3)
     assert np.isnan(worth(rated, accepted, 0.95).precision)
+    assert worth(rated, accepted, 0.4).recall == 1  # what is as probable as the threshold is let through
 
 
 # ---------------------------------------------------------------------------------------------------- whole datasets
@@ -124,6 +125,13 @@ def mean_colour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _mean_colour(device: object, weights: str | None) -> object:
     return lambda images: images.float().mean((2, 3))
+
+
+def test_a_picture_as_probable_as_the_threshold_is_let_through() -> None:
+    judges = {"even": Trained(Judge(np.zeros(3), 0.0, 1.0), 50, 50, HeldOut(1, 1, 0, 1, 1))}
+    images = np.zeros((2, SIDE, SIDE, 3), np.uint8)
+    let_through = [Selector("mean-colour", None, at, judges).passes("even", images) for at in (0.5, 0.51)]
+    assert let_through[0].all() and not let_through[1].any()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import gamma, yeojohnson_llf
 
 import polyscore as ps
@@ -43,6 +43,19 @@ def test_the_likelihood_of_a_bend_is_scipys():
     own = (x - found.shift.item()) / found.scale.item()
     best = minimize_scalar(lambda power: -yeojohnson_llf(power, own), bounds=(0, 2), method="bounded")
     assert found.bend.power.item() == pytest.approx(best.x, abs=0.05)
+
+
+def test_the_search_comes_to_the_top():
+    """Another search from there on finds 0.001 nats more; from where the first round of the grid is, 1.7."""
+    x = -np.random.default_rng(0).gamma(3.0, 1.0, 400)
+    found, column = units_of([x[:, None]], asked=True), [torch.tensor(x)[:, None]]
+
+    def less(place):
+        shift, scale, power = (torch.tensor([value]) for value in place)
+        return -_gaussian_likelihoods(column, shift, scale.exp(), power.clamp(0, 2)).item()
+
+    start = [found.shift.item(), found.scale.log().item(), found.bend.power.item()]
+    assert less(start) - minimize(less, start, method="Nelder-Mead").fun < 0.1
 
 
 def test_gamma_columns_are_bent_and_compose_better():

@@ -17,7 +17,7 @@ from typing import Any
 
 from polyscore.algebra import Family
 from polyscore.distributions import KINDS, Distribution
-from polyscore.errors import ArgumentError, PolyscoreError, check_conditions, cut, nearest, shorten
+from polyscore.errors import ArgumentError, PolyscoreError, check_conditions, cut, require_known, shorten
 from polyscore.files import yaml_file as yaml_files
 from polyscore.files.yaml_file import YamlError
 from polyscore.schedules import SCHEDULES, Schedule, from_dict
@@ -115,6 +115,4 @@ def _mapping(value: Any, subject: str, remedy: str) -> dict[Any, Any]:
 
 def _known(names: Collection[Any], valid: tuple[str, ...], subject: str, remedy: str = "Remove it.") -> None:
     for name in names:
-        if not isinstance(name, str) or name not in valid:
-            hint = nearest(name, valid, cutoff=0.6) or f" {remedy}"
-            raise ArgumentError(f"{subject} must be one of {', '.join(valid)}; got {shorten(name)}.{hint}")
+        require_known(name, valid, subject, remedy)

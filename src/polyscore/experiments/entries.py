@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import PolyscoreError, listed, nearest, require, shorten
+from polyscore.errors import PolyscoreError, listed, nearest, require, require_known, shorten
 from polyscore.experiments.cells import ANALYTIC, is_name
 from polyscore.experiments.functions import Function, is_function
 from polyscore.experiments.protocol import LATER, OF_A_SPEC, Protocol
@@ -119,11 +119,7 @@ def metrics_of(names: Any, folder: Path) -> dict[str, Function | None]:
 def protocol_of(given: Mapping[str, Any], ground: Protocol) -> Protocol:
     """Return a ground's protocol with what is given."""
     for key in given:
-        if key not in OF_A_SPEC:
-            raise SpecError(
-                f"a key of protocol must be one of {', '.join(OF_A_SPEC)}; got {shorten(key)}."
-                + (nearest(key, OF_A_SPEC) or " Leave it out.")
-            )
+        require_known(key, OF_A_SPEC, "a key of protocol", "Leave it out.", SpecError)
     if given.get("corrected") is False:
         given = {**{name: LATER[name] for name in _OF_OURS}, **given}
     found: Protocol = about("protocol", lambda: dataclasses.replace(ground, **given))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import PolyscoreError, cut, nearest, require, shorten
+from polyscore.errors import PolyscoreError, cut, require, require_known, shorten
 from polyscore.experiments.cells import ANALYTIC
 from polyscore.experiments.checks import check_size
 from polyscore.experiments.entries import (
@@ -106,9 +106,7 @@ def parse_spec(
 
 def _check_top(content: Any, source: str, ground: Ground) -> None:
     for key in content if isinstance(content, Mapping) else ():
-        if key not in _TOP:
-            remedy = nearest(key, _TOP) or " Move it below one of them."
-            raise SpecError(f"a key of {source} must be one of {', '.join(_TOP)}; got {shorten(key)}.{remedy}")
+        require_known(key, _TOP, f"a key of {source}", "Move it below one of them.", SpecError)
     if not isinstance(content, Mapping) or not isinstance(content.get("experiments"), Mapping):
         raise SpecError(
             f"{source} must hold `experiments:`, a mapping from name to experiment; got {shorten(content, 80)}. "
@@ -171,9 +169,7 @@ def parse_experiment(entry: Mapping[str, Any], shelf: _Shelf | None = None, grou
 
 def _experiment(entry: Mapping[str, Any], shelf: _Shelf) -> Experiment:
     for key in entry:
-        near = nearest(key, _KEYS) or " Leave it out."
-        if key not in _KEYS:
-            raise SpecError(f"a key of an experiment must be one of {', '.join(_KEYS)}; got {shorten(key)}.{near}")
+        require_known(key, _KEYS, "a key of an experiment", "Leave it out.", SpecError)
     given = {**shelf.ground.experiment, **entry}
     family = given.get("family")
     remedy = f"Write family: one of {listed_names(shelf.families)}."

@@ -122,8 +122,8 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
 
 
 def newest(history: History) -> dict[str, float]:
-    """Return the newest held-out losses, by condition."""
-    return {name: loss for entries in history.values() if entries for name, loss in entries[-1]["held_out"].items()}
+    """Return the newest held-out losses, by condition; something was measured of every network."""
+    return {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
 
 
 def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from polyscore.errors import differing, is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
-from polyscore.images.trainer import Snapshot, Trainer
+from polyscore.images.trainer import Trainer
 from polyscore.notices import warn
 from polyscore.training.keeper import CheckpointError
+from polyscore.training.trainer import Snapshot
 
 T = TypeVar("T")
 _KEPT = 2

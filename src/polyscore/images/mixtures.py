@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyscore.errors import ArgumentError, check_conditions, is_finite, listed, nearest, require, shorten
+from polyscore.errors import check_conditions, is_finite, listed, nearest, require, require_known, shorten
 from polyscore.notices import warn
 
 CLASSES = ("empty", "couch", "painting", "couch+painting")
@@ -84,10 +84,7 @@ class Mixtures:
         return math.fsum(w * math.log(mass) for mass, w in factors)
 
     def _known(self, name: str) -> tuple[float, ...]:
-        if name not in self.conditions:
-            known = listed(self.conditions, 30, str)
-            near = nearest(name, self.conditions) or " Choose one of these."
-            raise ArgumentError(f"a condition must be one of {known}; got {shorten(name)}.{near}")
+        require_known(name, self.conditions, "a condition")
         return self.conditions[name]
 
     def _exponent(self, name: str, w: float) -> float:

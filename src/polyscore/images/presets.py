@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from polyscore.errors import nearest, require, shorten
+from polyscore.errors import require_known
 from polyscore.images.recipe import Recipe, UNet
 from polyscore.registry import Registry
 
@@ -38,6 +38,5 @@ def recipe_of(which: str | Recipe, **fields: Any) -> Recipe:
     """Return a preset's recipe, or the one given, with other values in some of its fields."""
     recipe = which if isinstance(which, Recipe) else PRESETS[which]
     for name in fields:
-        require(name in Recipe.names(), "an option of train", f"be one of {', '.join(Recipe.names())}", shorten(name),
-                nearest(name, Recipe.names()).strip() or "Leave it out.")  # fmt: skip
+        require_known(name, Recipe.names(), "an option of train", "Leave it out.")
     return dataclasses.replace(recipe, **fields)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,14 +20,7 @@ from polyscore.images.recipe import Recipe
 from polyscore.images.unet import build
 from polyscore.images.workers import Workers
 from polyscore.rng import derive
-
-
-@dataclass
-class Snapshot:
-    """Everything a training needs to go on: tensors by name, and the step they belong to."""
-
-    step: int
-    tensors: dict[str, Tensor]
+from polyscore.training.trainer import Snapshot
 
 
 class Trainer:

@@ -157,7 +157,8 @@ class _Job:
                 whole = run(trainer, keeper, self.pace, _shifted(tell, number * each, len(networks) * each))
                 taken, history[name] = taken + trainer.step, keeper.history
                 if not whole:
-                    return False, taken, each * len(networks), export.newest(history), history
+                    measured = {name: entries for name, entries in history.items() if entries}
+                    return False, taken, each * len(networks), export.newest(measured), history
                 results[name] = (tuple(mixtures.conditions), {k: v.half().cpu() for k, v in trainer.averages().items()})
             if self.who.first:
                 export.write(self.out / export.FOLDER, self.identity(self.mixtures), results, history, taken)

@@ -12,7 +12,7 @@ from functools import partial
 
 from polyscore.algebra import Family
 from polyscore.distributions import Gaussian, Mixture
-from polyscore.errors import ArgumentError, nearest, shorten
+from polyscore.errors import require_known
 from polyscore.schedules import VP
 
 _SCHEDULE = VP(beta_min=0.1, beta_max=20.0)
@@ -61,7 +61,5 @@ class Setting:
 
 def setting(name: str) -> Family:
     """Return the family of a setting by name."""
-    if name not in SETTINGS:
-        hint = nearest(name, SETTINGS, cutoff=0.6) or " Choose one of these."
-        raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
+    require_known(name, SETTINGS, "a setting")
     return SETTINGS[name]()

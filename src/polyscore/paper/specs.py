@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from polyscore.errors import ArgumentError, nearest, require, shorten
+from polyscore.errors import require, require_known, shorten
 from polyscore.experiments.cells import ANALYTIC
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.protocol import LATER, Protocol
@@ -29,7 +29,7 @@ def translate(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an experiment in the paper's words in those of any spec: `setting`, `models` and `analytic`."""
     found = dict(entry)
     if "setting" in found:
-        _check_setting(found["setting"])
+        require_known(found["setting"], SETTINGS, "a setting")
         found["family"] = found.pop("setting")
     require("family" in found, "setting", "be given", "nothing", f"Write setting: one of {', '.join(SETTINGS)}.")
     kinds = found.get("models", "conditional")
@@ -41,12 +41,6 @@ def translate(entry: Mapping[str, Any]) -> dict[str, Any]:
             require(analytic, "an experiment", "have a column", "none", "Set analytic: true, or train_sizes.")
             return {"train_sizes": [], **found}
     return found
-
-
-def _check_setting(name: Any) -> None:
-    if not isinstance(name, str) or name not in SETTINGS:
-        hint = nearest(name, SETTINGS, cutoff=0.6) or " Choose one of them."
-        raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
 
 
 GROUND = Ground({name: Setting(name) for name in SETTINGS}, PROTOCOL, _DEFAULTS, translate, "{setting: mixture-ood}")
@@ -99,8 +93,5 @@ def names() -> list[str]:
 
 def named(name: str) -> Experiment:
     """Return one of the paper's experiments."""
-    known = _experiments()
-    if name not in known:
-        hint = nearest(name, known, cutoff=0.6) or " Choose one of these."
-        raise ArgumentError(f"an experiment must be one of {', '.join(known)}; got {shorten(name)}.{hint}")
+    require_known(name, known := _experiments(), "an experiment")
     return known[name]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyscore.errors import ArgumentError, is_count, is_finite, nearest, require, shorten
+from polyscore.errors import ArgumentError, is_count, is_finite, require, require_known, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.regular import read_regular
 from polyscore.rooms import pictures
@@ -131,9 +131,7 @@ class Dataset:
 
     def records(self, name: str) -> list[Record]:
         """Return the records of a class, by index."""
-        if name not in self.classes:
-            near = nearest(name, self.classes) or " Choose one of these."
-            raise ArgumentError(f"a class must be one of {', '.join(self.classes)}; got {shorten(name)}.{near}")
+        require_known(name, self.classes, "a class")
         if name not in self._records:  # a class that is not whole yet says nothing against the others
             self._records[name] = _lines(self.path / name)
         return self._records[name]

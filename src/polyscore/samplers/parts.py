@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from polyscore.errors import ArgumentError, nearest, require, shorten
+from polyscore.errors import require, require_known, shorten
 from polyscore.registry import Registry
 from polyscore.schema import Domain
 
@@ -55,9 +55,7 @@ def make(registry: Registry[Any], description: Mapping[str, Any]) -> Any:
     entry = registry[description.get("kind")]  # type: ignore[index]
     known = list(inspect.signature(entry).parameters)
     for key in options:
-        if key not in known:
-            rule = f"an option of {description['kind']} must be one of {', '.join(known) or 'none'}"
-            raise ArgumentError(f"{rule}; got {shorten(key)}.{nearest(key, known) or ' Leave it out.'}")
+        require_known(key, known, f"an option of {description['kind']}", "Leave it out.")
     return entry(**options)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, nearest, require, shorten
+from polyscore.errors import require, require_known, shorten
 from polyscore.registry import Registry
 
 # The ends are singular for learned models (sigma = 0) and for schedules with alpha(1) = 0 (infinite drift); samplers
@@ -93,9 +93,7 @@ def from_dict(description: dict[str, object]) -> Schedule:
     kind = SCHEDULES[fields.pop("kind", None)]  # type: ignore[index]
     names = [field.name for field in dataclasses.fields(kind)]
     for name in fields:
-        if name not in names:
-            rule = f"{kind.__name__}'s options must be among {', '.join(names) or 'none'}"
-            raise ArgumentError(f"{rule}; got {shorten(name)}.{nearest(name, names) or ' Leave it out.'}")
+        require_known(name, names, f"an option of {kind.__name__}", "Leave it out.")
     return kind(**fields)
 
 

@@ -20,9 +20,9 @@ from polyscore.registry import Registry
 class Resampler(ABC):
     """A resampling scheme."""
 
-    @abstractmethod
     def uniforms(self, particles: int) -> int:
-        """How many uniforms one swarm needs."""
+        """How many uniforms one swarm needs; one a particle unless a scheme says otherwise."""
+        return particles
 
     @abstractmethod
     def points(self, particles: int, u: Tensor) -> Tensor:
@@ -72,9 +72,6 @@ class Systematic(Resampler):
 class Stratified(Resampler):
     """One uniform per stratum: points (k + u_k) / K."""
 
-    def uniforms(self, particles: int) -> int:
-        return particles
-
     def points(self, particles: int, u: Tensor) -> Tensor:
         return (torch.arange(particles, device=u.device, dtype=u.dtype) + u) / particles
 
@@ -83,9 +80,6 @@ class Stratified(Resampler):
 class Multinomial(Resampler):
     """K independent draws."""
 
-    def uniforms(self, particles: int) -> int:
-        return particles
-
     def points(self, particles: int, u: Tensor) -> Tensor:
         return u
 
@@ -93,9 +87,6 @@ class Multinomial(Resampler):
 @dataclass(frozen=True)
 class Residual(Resampler):
     """floor(K w_k) copies for certain; the rest drawn multinomially from the fractional parts."""
-
-    def uniforms(self, particles: int) -> int:
-        return particles
 
     def points(self, particles: int, u: Tensor) -> Tensor:
         return u

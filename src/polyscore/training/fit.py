@@ -15,7 +15,7 @@ from polyscore.algebra.saved import build_family
 from polyscore.data.read import table_of
 from polyscore.data.table import Table
 from polyscore.devices import check_device, on_cpu_by_default, total_memory, without_autocast
-from polyscore.errors import is_count, is_number, nearest, require, shorten
+from polyscore.errors import is_count, is_number, require, require_known, shorten
 from polyscore.files.atomic import check_file, held
 from polyscore.limits import show_bytes
 from polyscore.models.checkpoints import Checkpoint, with_suffix
@@ -130,8 +130,7 @@ def _pace(every: int, save_after: float, stop_after: float | None) -> Pace:
 
 def _recipe(recipe: Recipe | None, fields: dict[str, Any]) -> Recipe:
     for name in fields:
-        require(name in Recipe.names(), "an option of fit", f"be one of {', '.join(Recipe.names())}", repr(name),
-                nearest(name, Recipe.names()).strip() or "Leave it out.")  # fmt: skip
+        require_known(name, Recipe.names(), "an option of fit", "Leave it out.")
     return Recipe(**fields) if recipe is None else dataclasses.replace(recipe, **fields)
 
 

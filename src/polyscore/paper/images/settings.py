@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from polyscore.errors import ArgumentError, nearest, shorten
+from polyscore.errors import require_known
 from polyscore.images.mixtures import Mixtures
 
 OBJECTS = ("painting", "table")
@@ -87,7 +87,5 @@ SETTINGS = {
 
 def setting(name: str) -> ImageSetting:
     """Return a setting by name, such as "ood-both-table"."""
-    if name not in SETTINGS:
-        hint = nearest(name, SETTINGS, cutoff=0.6) or " Choose one of these."
-        raise ArgumentError(f"a setting must be one of {', '.join(SETTINGS)}; got {shorten(name)}.{hint}")
+    require_known(name, SETTINGS, "a setting")
     return SETTINGS[name]

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import ArgumentError, nearest, require, shorten
+from polyscore.errors import require, require_known, shorten
 from polyscore.files import yaml_file
 from polyscore.images.classifier import Lessons
 from polyscore.images.experiment import PRECISIONS, ImageExperiment
@@ -136,10 +136,7 @@ def _blocks(name: str, given: Any) -> list[Block]:
 
 def stage(name: str, path: Path | str | None = None) -> list[Block]:
     """Return the blocks of a stage."""
-    known = stages(path)
-    if name not in known:
-        near = nearest(name, known) or " Choose one of these."
-        raise ArgumentError(f"a stage must be one of {', '.join(known)}; got {shorten(name)}.{near}")
+    require_known(name, known := stages(path), "a stage")
     return known[name]
 
 
