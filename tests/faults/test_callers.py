@@ -52,6 +52,7 @@ WORKS: dict[str, Callable[[ps.Composition], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")  # of few rows and steps
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("kind", ["meta", torch.float64], ids=str)
 def test_fitted_families_do_not_care_for_defaults(fitted: ps.Family, work: str, kind: Any) -> None:
@@ -127,6 +128,17 @@ def test_a_model_that_writes_into_its_input_changes_no_point() -> None:
     x, t = torch.full((5, 2), 0.7), torch.full((5,), 0.3)
     assert torch.equal(written.score(x, t), plain.score(x, t)) and bool((x == 0.7).all()) and bool((t == 0.3).all())
     assert torch.equal(*(ps.Denoise(steps=6).sample(q, 20).samples for q in (written, plain)))
+
+
+def test_a_model_that_answers_in_the_same_memory_every_time() -> None:
+    """As networks of other runtimes do: the answer of the first condition became that of the last."""
+    kept = torch.empty(1, 2)
+
+    def answers(centre: float) -> ps.Learned:
+        return ps.Learned(lambda x, t: kept.copy_(centre - x), event=(2,), schedule=ps.VP(), prediction="score")
+
+    p = ps.Family({"a": answers(0.0), "b": answers(2.0)})
+    assert (p["a"] ** 2 / p["b"]).score(ONES, HALF).tolist() == [[-3.0, -3.0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.bool], ids=str)

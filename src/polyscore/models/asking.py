@@ -58,7 +58,7 @@ def to_score(
         level: alpha and sigma where they are known, or those of a discrete timestep: not quite the schedule's at `t`.
     """
     if prediction == "score":
-        return value
+        return value.clone()  # a model may answer in the same memory every time
     if prediction == "velocity":
         return (schedule.drift(t) * x - value) * 2 / schedule.diffusion(t) ** 2
     sigma = level[1] if level else schedule.sigma(t)

@@ -72,24 +72,25 @@ class Source(Group):
         """Return the source at times that are asked about one by one on a CPU; None where no answer needs levels."""
         if self.levels is not None or self.prediction not in ("eps", "x0", "v") or times.device.type != "cpu":
             return None
-        times, rows = times.clamp(T_MIN, T_MAX), self.most_rows
+        times, rows, own = times.clamp(T_MIN, T_MAX), self.most_rows, _dtype(self.model, times.dtype)
         levels = zip(self.schedule.alpha(times).tolist(), self.schedule.sigma(times).tolist(), strict=True)
-        return [AtLevel(self, level, rows, self.compiled) for level in levels]
+        return [AtLevel(self, level, own, rows, self.compiled) for level in levels]
 
-    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any], level: Level | None = None) -> Tensor:
+    def scores(self, x: Tensor, t: Tensor, members: Sequence[Any], at: AtLevel | None = None) -> Tensor:
         """Return the scores of some conditions, `(A, *x.shape)`; one call of the model for all of them.
 
         Args:
-            level: alpha and sigma of one time, where they are known: to compute them took as long as a small layer.
+            at: what is known of one time beforehand: to find it out took as long as a small layer.
         """
         batch, ones = x.shape[: x.ndim - len(self.event)], [1] * len(self.event)
         t = time_like(t, x).clamp(T_MIN, T_MAX)
         told, shape = [member.condition for member in members], (len(members), *x.shape)
         if self.levels is None:
             t = t.expand(batch) if t.ndim else t
-            value = self._value(x, t, told).view(shape)
+            value = self._value(x, t, told, at.own if at else None).view(shape)
             # One time for all has one noise level, which need not be computed point by point.
-            return to_score(self.prediction, value, x, t.reshape(*batch, *ones) if t.ndim else t, self.schedule, level)
+            times, level = t.reshape(*batch, *ones) if t.ndim else t, at.level if at else None
+            return to_score(self.prediction, value, x, times, self.schedule, level)
         # The score at the noise level that the model was asked about: near the data, levels differ by factors.
         assert isinstance(self.schedule, DDPM)
         index = self.schedule.timestep(t.expand(batch))
@@ -99,12 +100,12 @@ class Source(Group):
         alpha, sigma = (row[index].to(x.dtype).reshape(*batch, *ones) for row in levels)
         return to_score(self.prediction, value, x, asked, self.schedule, (alpha, sigma))
 
-    def _value(self, x: Tensor, moment: Tensor, told: Sequence[Any]) -> Tensor:
+    def _value(self, x: Tensor, moment: Tensor, told: Sequence[Any], own: torch.dtype | None = None) -> Tensor:
         """The model's output, `(A B, *event)`, at one moment or one each; a module is asked in its own precision."""
-        own, count = _dtype(self.model, x.dtype), len(told)
+        own, count = own or _dtype(self.model, x.dtype), len(told)
         points = _times(count, x.reshape(-1, *self.event).to(own))
         when = moment.to(own) if moment.is_floating_point() else moment
-        when = _times(count, when.reshape(-1)) if when.ndim else when.repeat(len(points))
+        when = _times(count, when.reshape(-1)) if when.ndim else when.expand(len(points)).contiguous()
         parts = [points, when, *self._told(told, len(points) // count, points)]
         with asking(lambda got: f"a model must take {_passed(parts)}, points of event {self.event}; got {got}. "
                                 "Check event=, or wrap it: lambda x, t: model(...)."):  # fmt: skip
@@ -117,7 +118,7 @@ class Source(Group):
             return []
         stacked = self._on(like.device, tuple(map(_key, conditions)), conditions)
         stacked = stacked.to(like.dtype) if stacked.is_floating_point() else stacked
-        return [stacked[:, None].expand(len(stacked), rows, *stacked.shape[1:]).flatten(0, 1)]
+        return [stacked.repeat_interleave(rows, 0)]
 
     def _on(self, device: torch.device, name: Any, values: Tensor | Sequence[Any]) -> Tensor:
         """Values on a device, brought there once."""
@@ -130,26 +131,29 @@ class Source(Group):
 
 
 class AtLevel(NamedTuple):
-    """A source at one time whose noise level is known, as `scores_together` asks a group.
+    """A source at one time, as `scores_together` asks a group; what is known beforehand is not found out at each.
 
     Attributes:
-        most_rows, compiled: of the source, which is not asked for them at every step.
+        level: alpha and sigma.
+        own: the dtype that the model computes in.
+        most_rows, compiled: of the source.
     """
 
     source: Source
     level: Level
+    own: torch.dtype
     most_rows: int | None
     compiled: bool
 
     def ask(self, x: Tensor, t: Tensor, members: Sequence[Any]) -> Tensor:
         """Return the scores of some conditions, `(A, *x.shape)`."""
         with computing(self.source.precision, x.device):
-            return self.source.scores(x, t, members, self.level)
+            return self.source.scores(x, t, members, self)
 
 
 def _times(count: int, part: Tensor) -> Tensor:
     """A batch `(B, ...)` that often, one after the other: always a copy, which a model may write into."""
-    return part.clone() if count == 1 else part.expand(count, *part.shape).flatten(0, 1)
+    return torch.cat([part] * count)
 
 
 def _key(condition: Any) -> Any:
