@@ -6,9 +6,11 @@ import torch
 
 import polyscore as ps
 from cases import F64, closed_form, compose, spd, vector, within_standard_errors
+from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.errors import PolyscoreWarning
-from polyscore.samplers import ULA
+from polyscore.samplers import MALA, Kernel
 from polyscore.samplers.centring import centred
+from polyscore.samplers.starts import pure_noise
 
 PLACE = np.array([170.0, -90.0, 55.0])
 EXPONENTS = [{"a": 1, "b": 1, "base": -0.6}, {"a": 0.5, "b": 0.3, "base": -0.2}]
@@ -43,7 +45,17 @@ def test_far_gaussians_come_out_where_they_are(sampler, exponents):
 
 
 @pytest.mark.filterwarnings("ignore:(K|swarms|weight) should")
-@pytest.mark.parametrize("sampler", [*SAMPLERS, ps.Denoise(50), ps.Denoise(50, churn=0.0, order=2)], ids=repr)
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        *SAMPLERS,
+        ps.Denoise(50),
+        ps.Denoise(50, churn=0.0, order=2),
+        ps.AnnealedLangevin(20, 2),
+        ps.FeynmanKac(3, 30, kernels=(MALA(),)),
+    ],
+    ids=repr,
+)
 def test_samples_move_with_the_data(sampler):
     """Two places: the same samples and particles, moved, and the same evidence, to rounding in float64."""
     runs = [
@@ -57,14 +69,23 @@ def test_samples_move_with_the_data(sampler):
 
 
 def test_what_has_a_place_of_its_own_stays():
-    """The published sampler to the letter, steps of one's own, kernels; W = 1; and what is near."""
+    """The published sampler to the letter, steps and kernels of one's own; W = 1; and what is near."""
+
+    class Own(Kernel):
+        def __call__(self, plan, state, i, z, u):
+            return state
 
     class Steered(ps.FeynmanKac):
         def steer(self, plan, state, x, i):
             return x
 
-    assert ps.FeynmanKac(2).is_movable and ps.Controlled(2).is_movable
-    for other in (ps.FeynmanKac.published(2), Steered(2), ps.FeynmanKac(2, kernels=(ULA(),))):
+    assert ps.FeynmanKac(2).is_movable and ps.Controlled(2).is_movable and ps.AnnealedLangevin().is_movable
+    for other in (
+        ps.FeynmanKac.published(2),
+        Steered(2),
+        ps.Denoise(2, start=lambda *asked: pure_noise(*asked)),
+        ps.FeynmanKac(2, kernels=(Own(),)),
+    ):
         assert not other.is_movable
     assert centred(compose(family_at(PLACE), a=1, b=1, base=-1)) is None
     assert centred(compose(family_at(np.array([-1.5, 2.0, -0.3])), a=0.5, b=0.2, base=-0.1)) is None
@@ -75,3 +96,55 @@ def test_digits_are_missed_where_samples_end_up():
     narrow = {name: ps.Gaussian(mean=[5e3, 0.0], cov=cov) for name, cov in (("a", 1e-8), ("b", 2e-8))}
     with pytest.warns(PolyscoreWarning, match="numbers must be finer"):
         ps.Denoise(40).sample(compose(ps.Family(narrow), a=1, b=0.5), 30)
+
+
+def test_fits_move_in_their_own_coordinates():
+    """Standardised fits whose composition lies some of its deviations from the middle of the data: as families of
+    the same Gaussians without units; and what is known of the fits' error moves with them."""
+    means = {"a": [40.0, -1.0], "b": [44.0, -1.2], "low": [-40.0, 1.0]}
+    data = {
+        name: np.random.default_rng(k).normal(mean, [6, 0.2], (2000, 2)) for k, (name, mean) in enumerate(means.items())
+    }
+    fitted = ps.fit(data, kind="mixture", progress=False, device="cpu")
+    q = compose(fitted, a=1, b=0.8)
+    parts = {name: ps.Gaussian(mean=data[name].mean(0), cov=np.cov(data[name].T, bias=True)) for name in ("a", "b")}
+    mean, cov, log_z = closed_form(compose(ps.Family(parts), a=1, b=0.8))
+    moved = centred(q)
+    assert moved is not None and moved.place.norm() > 0.5
+    assert len(alternatives(moved.q, 3)) == 3 and len(halves(moved.q)) == 2
+    for half, at in zip(halves(q), halves(moved.q), strict=True):
+        for one, other in zip(half.factors, at.factors, strict=True):
+            assert torch.allclose(one.means - moved.place, other.means)
+    run = ps.FeynmanKac(8, threshold=0.5).sample(q, 2000, seed=1)
+    within_standard_errors((run.log_evidence.double() - log_z).exp(), 1.0, 4, slack=0.05)
+    assert (np.abs(run.samples.double().mean(0).numpy() - mean) < 0.15 * np.sqrt(np.diag(cov))).all()
+    standard = fitted.standardise(run.particles).flatten(0, 1).abs().median(0).values.max().item()
+    assert run.reach == pytest.approx(standard) and run.reach > 0.4
+
+
+class OwnScore(ps.Distribution):
+    """A Gaussian that hides what it is, but for its size."""
+
+    def __init__(self, mean, cov):
+        self.inner = ps.Gaussian(mean, cov)
+        self.dim, self.moments = self.inner.dim, self.inner.moments
+
+    def score(self, x, alpha=1.0, sigma=0.0):
+        return self.inner.score(x, alpha, sigma)
+
+
+class OwnDensity(OwnScore, ps.Density):
+    def log_prob(self, x, alpha=1.0, sigma=0.0):
+        return self.inner.log_prob(x, alpha, sigma)
+
+
+@pytest.mark.filterwarnings("ignore:whether")
+@pytest.mark.parametrize("kind", [OwnScore, OwnDensity])
+def test_distributions_of_ones_own_move_as_well(kind):
+    """As the Gaussians that they are: evidence within 4 standard errors and 2 %, means within 0.15 deviations."""
+    known = family_at(PLACE).members
+    own = ps.Family({name: kind(known[name].mean, known[name].cov) for name in ("a", "base")})
+    mean, cov, log_z = closed_form(compose(family_at(PLACE), a=1, base=0.5))
+    run = ps.FeynmanKac(8, threshold=0.5).sample(compose(own, a=1, base=0.5), 1000, seed=3)
+    within_standard_errors((run.log_evidence.double() - log_z).exp(), 1.0, 4, slack=0.02)
+    assert (np.abs(run.samples.double().mean(0).numpy() - mean) < 0.15 * np.sqrt(np.diag(cov))).all()

@@ -63,6 +63,13 @@ class Fitted(Mixture):
         other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
         return other
 
+    def moved(self, by: Tensor) -> Fitted:
+        """Return the mixture about other means, as well known as it was."""
+        other = copy.copy(self)
+        other.components = self.components.moved(by)
+        other._halves = [None if half is None else half.moved(by) for half in self._halves]
+        return other
+
     def with_tail(self, wide: float) -> Fitted:
         """Return the mixture with one point more, spread over `wide` times its covariance."""
         own, parts, other = self.components, self._parts, copy.copy(self)

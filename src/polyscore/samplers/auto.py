@@ -34,6 +34,7 @@ from polyscore.devices import on_cpu_by_default
 from polyscore.errors import PolyscoreWarning, is_count, require, shorten
 from polyscore.rng import as_seed, derive
 from polyscore.samplers import step
+from polyscore.samplers.centring import centred
 from polyscore.samplers.checks import Asked, before
 from polyscore.samplers.controlled import Controlled
 from polyscore.samplers.denoise import Denoise
@@ -65,11 +66,17 @@ def auto(q: Composition, most: int = 64, steps: int = 100, seed: int = 0) -> Sam
     require(is_count(most), "most", "be a whole number of at least 1", shorten(most), "Leave it out for 64.")
     with warnings.catch_warnings(), on_cpu_by_default():
         warnings.simplefilter("ignore", PolyscoreWarning)  # the run itself will say it
-        choice = _chosen(proper(q), int(most), steps, derive(as_seed(seed), "auto"))
+        choice = _chosen(_as_sampled(proper(q)), int(most), steps, derive(as_seed(seed), "auto"))
     chosen = replace(choice.sampler, steps=steps)
     object.__setattr__(chosen, "_reason", choice.reason)  # beside the fields of a frozen sampler
     object.__setattr__(chosen, "_doubts", choice.doubts)
     return chosen
+
+
+def _as_sampled(q: Composition) -> Composition:
+    """The composition where samplers go: pilots find what there is to correct there."""
+    moved = centred(q)
+    return q if moved is None else moved.q
 
 
 def _chosen(q: Composition, most: int, steps: int, seed: int) -> Choice:

@@ -23,7 +23,6 @@ from polyscore.samplers import step
 from polyscore.samplers.control import Control, frame_of, solved
 from polyscore.samplers.discrete import by_steps
 from polyscore.samplers.feynman_kac import FeynmanKac
-from polyscore.samplers.moves import Balanced
 from polyscore.samplers.plan import Coefficients, Plan, make_plan
 from polyscore.samplers.step import State
 from polyscore.schema import choice, count, optional, setting
@@ -58,7 +57,7 @@ class Controlled(FeynmanKac):
     @property
     def is_movable(self) -> bool:
         """As others: its drift is found anew wherever the composition is."""
-        return type(self.move) is Balanced and not self.kernels
+        return self._follows_data
 
     def tables(self, q: Composition, times: Tensor, like: Tensor) -> dict[str, Tensor]:
         """Return the control of every time, by a pilot run."""

@@ -8,7 +8,7 @@ so up to an error of the order of their size, which more grid times do not remov
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -27,12 +27,14 @@ class Kernel(ABC):
         proposals: how many of its steps are accepted or rejected; it adds the share of particles that accept one to
             `state.accepted`, and the run says what came of it.
         graphable: whether it is tensor code without decisions of the host, which a CUDA graph can hold.
+        movable: whether it does the same about another origin, as what asks plan and state alone does.
     """
 
     normals: int = 1
     uniforms: int = 0
     proposals: int = 0
     graphable: bool = True
+    movable: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, plan: Plan, state: State, i: int | Tensor, z: Tensor, u: Tensor) -> State:

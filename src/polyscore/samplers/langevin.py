@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ class Langevin(Checked, Kernel):
         repeats: how many at a time of the grid.
         size: of a step, in units of the least variance that the path can have there.
     """
+
+    movable: ClassVar[bool] = True
 
     repeats: int = setting(1, _REPEATS)
     size: float = setting(0.1, _SIZE)

@@ -44,6 +44,7 @@ from polyscore.samplers.support import supported
 from polyscore.schema import Checked, Domain, count, flag, number, optional, setting
 from polyscore.smc import SCHEMES, Resampler, resampler
 
+_STEPPING = ("begin", "prepare", "steer", "step", "tables")
 _CHURN = dataclasses.replace(number(0, 100), remedy="1 is the SDE, 0 the ODE.")
 _GRID = by_name(GRIDS, "a function (schedule, steps, extent) -> TimeGrid")
 _INTEGRATOR = by_name(INTEGRATORS, "a function (schedule, grid, W, churn, move) -> Steps")
@@ -156,8 +157,18 @@ class Sampler(Checked):
 
     @property
     def is_movable(self) -> bool:
-        """Whether it may sample about another origin: nothing but the move asks where that is."""
-        return type(self.move) is Balanced and not self.kernels and type(self).steer is Sampler.steer
+        """Whether it may sample about another origin: nothing but the move asks where that is.
+
+        What overrides a step or a part of it may ask; so may starts and kernels from elsewhere.
+        """
+        own = any(getattr(type(self), name) is not getattr(Sampler, name) for name in _STEPPING)
+        return self._follows_data and not own
+
+    @property
+    def _follows_data(self) -> bool:
+        """Whether move, start and kernels do the same about another origin."""
+        parts = type(self.move) is Balanced and self.start in ("matched", "noise")
+        return parts and all(kernel.movable for kernel in self.kernels)
 
     def check(self, q: Composition) -> None:
         """Say why `q` cannot be sampled this way, where it cannot."""
