@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import polyscore as ps
-from cases import F64, closed_form, compose, gaussian_family, opaque, own_mixtures, points, within_standard_errors
+from cases import F64, closed_form, compose, gaussian_family, opaque, own_mixtures, points, spd, within_standard_errors
 from polyscore.errors import ArgumentError, DegeneracyWarning
 from polyscore.fields.proposal import ProposalField, round_of_signs
 from polyscore.samplers import build_sampler, describe
@@ -220,3 +220,14 @@ def test_it_is_a_sampler_like_the_others():
             ps.PrecisionFeynmanKac(4, **bad)
     with pytest.raises(ArgumentError, match="points of PrecisionFeynmanKac must be vectors of at most 64"):
         sampler.sample(ps.Family({"a": ps.Gaussian(dim=65)})["a"], 2)
+
+
+def test_narrow_sources_keep_their_precision_in_float32():
+    """Gaussians 1e-4 wide: evidence within 4 standard errors and 1 %, nothing projected; times rounded to float32 gave
+    1.08 times it, and sources of no precision where the noise is 10^4 times as wide."""
+    family = ps.Family({"a": ps.Gaussian(mean=[1e-4, 0], cov=1e-8 * spd(2, 1)), "b": ps.Gaussian(cov=1e-8 * spd(2, 2)),
+                        "base": ps.Gaussian(cov=1e-8 * spd(2, 3, 2.0, floor=1.5))})  # fmt: skip
+    q = compose(family, a=1, b=1, base=-1)
+    run = ps.PrecisionFeynmanKac(4).sample(q, 1000, seed=2)
+    within_standard_errors((run.log_evidence.double() - closed_form(q)[2]).exp(), 1.0, 4, slack=0.01)
+    assert not any("projected" in finding for finding in run.findings)

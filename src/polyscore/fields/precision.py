@@ -18,7 +18,6 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.fields.each import EachField
-from polyscore.fields.field import row
 
 # The least I + sigma^2 grad s_a may be, by autograd in float64 and by differences in the run's own numbers; and how far
 # apart these are, in deviations of the noise.
@@ -44,7 +43,7 @@ class PrecisionField(EachField):
         alpha, sigma = q.schedule.alpha(times), q.schedule.sigma(times)
         self.exact, self.closed_form = q.mixtures is not None, False  # one thread: what is counted is shared
         self.numbers_per_particle *= q.event[0]
-        self.alpha, self.sigma = alpha.tolist(), sigma.tolist()
+        self.alpha, self.sigma, self.clock = alpha.tolist(), sigma.tolist(), times.double()
         self.counts, self.exponents = counts, torch.tensor(list(q.exponents.values()), dtype=torch.float64)
         self.least = (floor * (counts + (sigma / (alpha * size)) ** 2)).tolist()
         self.projected = Means(len(times))
@@ -72,7 +71,7 @@ class PrecisionField(EachField):
         return self._by_autograd(x, i) if self.exact else self._by_differences(x, i)
 
     def _by_autograd(self, x: Tensor, i: int) -> Tensor:
-        time = row(self.times, i).double()
+        time = self.clock[i].to(x.device)  # a rounded one gives sources much narrower than the noise no precision
         return torch.stack([self._gradients(x, time, name) for name in self.q.conditions])
 
     @torch.inference_mode(False)
