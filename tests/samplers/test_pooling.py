@@ -1,5 +1,6 @@
 """Outputs drawn from all swarms together: counts by weight, moments without the bias of few particles, what is said."""
 
+import json
 import math
 import warnings
 from dataclasses import replace
@@ -99,6 +100,14 @@ def test_a_run_says_that_outputs_are_pooled():
     assert not any("agree on the evidence" in finding or "count alike" in finding for finding in run.findings)
     assert f"Samples are drawn from all swarms, by their evidence: {run.effective_swarms:.3g} count." in run.summary()
     assert "pooled=True" in run.sampler
+
+
+def test_a_file_says_that_its_rows_are_no_swarms(tmp_path):
+    """Evidence is saved swarm by swarm, and pooled samples stand in no order of these."""
+    for one in (True, False):
+        run = quiet(ps.FeynmanKac(2, steps=20, pooled=one), FEW, 50, 1)
+        with np.load(run.save(tmp_path / f"{one}.npz", about={"of": "me"})) as held:
+            assert json.loads(str(held["about"])).get("pooled", False) is one
 
 
 def test_few_swarms_that_hold_the_evidence_are_told():

@@ -113,7 +113,8 @@ class Run:
 
         Args:
             force: replace a file that is there.
-            about: kept in an npz file as JSON, beside each swarm's evidence, lowest ESS and surviving ancestors.
+            about: kept in an npz file as JSON, beside each swarm's evidence, lowest ESS and surviving ancestors; with
+                `pooled` where samples are from all swarms, and row i is not swarm i.
         """
         path = check_sample_file(path, force)
         others = {
@@ -122,7 +123,8 @@ class Run:
             "unique_ancestors": self.unique_ancestors.cpu().numpy(),
         }
         samples = self.samples.float() if self.samples.dtype == torch.bfloat16 else self.samples  # NumPy has none
-        return write_samples(path, samples.cpu().numpy(), self.variables, others, about or {})
+        told = {**(about or {}), **({"pooled": True} if self.pooled else {})}
+        return write_samples(path, samples.cpu().numpy(), self.variables, others, told)
 
     @property
     def unique_ancestors(self) -> Tensor:
