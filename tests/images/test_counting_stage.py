@@ -30,6 +30,7 @@ from polyscore.paper.images.settings import setting
 from polyscore.rooms import Dataset, pictures
 from polyscore.rooms import pack as pack_rooms
 from polyscore.rooms.dataset import write_about, write_lines
+from rooms.by_hand import write_rooms
 
 SIDE, LESSONS = 16, Lessons(images=6000, width=8, batch=64, fine=False)
 
@@ -166,6 +167,21 @@ def test_damaged_sheets_cost_a_picture_and_nothing_else(rooms, tmp_path):
     kept = found[one.key(cells[0])].images.astype(int)
     assert np.abs(kept - images[:64]).mean() < 12  # JPEG of noise
     assert sheets.tiled(images[:9]).shape == (2 * SIDE, 8 * SIDE, 3)
+
+
+def test_shards_of_the_same_names_and_sizes_are_two_datasets(tmp_path):
+    """Shards were known by names and sizes: others in their place were answered with the rooms from before."""
+    sizes, shades = set(), []
+    for shade in (40, 80):
+        plain = np.full((8, 8, 3), shade, np.uint8)
+        pack_rooms(
+            write_rooms(tmp_path / f"rooms-{shade}", {"couch": 2}, lambda _, p=plain: p), tmp_path / "new", quality=None
+        )
+        shutil.rmtree(tmp_path / "shards", ignore_errors=True)
+        (tmp_path / "new").rename(tmp_path / "shards")
+        sizes |= {file.stat().st_size for file in (tmp_path / "shards").iterdir()}
+        shades.append(int(opened(tmp_path / "shards", tmp_path / "cache").images("couch")[0, 0, 0, 0]))
+    assert len(sizes) == 1 and shades == [40, 80]
 
 
 def test_a_sheet_whose_last_row_is_not_full_is_read_again(rooms, tmp_path):

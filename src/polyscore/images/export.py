@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from polyscore.devices import check_device
+from polyscore.devices import check_device, plain_defaults
 from polyscore.errors import PolyscoreError, differing, listed, require, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.shards import cut
@@ -126,6 +126,7 @@ def newest(history: History) -> dict[str, float]:
     return {name: loss for entries in history.values() for name, loss in entries[-1]["held_out"].items()}
 
 
+@plain_defaults()
 def networks(path: Path | str, device: torch.device | str | None = None) -> dict[tuple[str, ...], nn.Module]:
     """Return the networks of an export in float32, by the conditions that their labels number."""
     told, where = about(path), check_device(device)

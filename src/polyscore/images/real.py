@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from polyscore.errors import ArgumentError
 from polyscore.experiments.protocol import digest
+from polyscore.files.regular import open_regular
 from polyscore.rooms import Dataset, pictures, unpack
 
 EVERY = 10  # one room in so many is held out
@@ -42,13 +44,24 @@ def opened(data: Path | str, cache: Path | str) -> Kept:
 
 
 def _unpacked(shards: Path, cache: Path) -> Kept:
-    names = sorted([file.name, file.stat().st_size] for file in shards.glob("shard-*.zip"))
-    place = cache / f"rooms-{digest(names)}"
+    found = [[file.name, _hash(file)] for file in sorted(shards.glob("shard-*.zip"))]
+    place = cache / f"rooms-{digest(found)}"
     while place.exists() and not (place / "dataset.json").exists():  # cut while unpacking
         place = place.with_name(place.name + "-again")
     if not place.exists():
         unpack(shards, place)
     return Kept(place)
+
+
+def _hash(file: Path) -> str:
+    """A hash of what a file holds: shards of two datasets may have the same names and sizes."""
+    try:
+        with open(file, "rb", opener=open_regular) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise ArgumentError(
+            f"a shard must be readable; {str(file)!r} is not ({error.strerror}). Copy it again."
+        ) from error
 
 
 class Real:

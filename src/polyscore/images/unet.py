@@ -42,7 +42,6 @@ def config(shape: UNet, conditions: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@plain_defaults()
 def build(shape: UNet, conditions: int, seed: int = 0) -> nn.Module:
     """Return a fresh network on the CPU, the same for the same seed whatever was drawn before."""
     model = diffusers().UNet2DModel
