@@ -8,7 +8,7 @@ import pytest
 import polyscore as ps
 from images.toys import family
 from polyscore.errors import PolyscoreError
-from polyscore.images.composing import compose
+from polyscore.images.composing import compose, to_uint8
 from polyscore.images.counting import NONE, Tally, corrected, g_statistic, rates, total_variation, wilson
 from polyscore.paper.images.settings import SETTINGS, made, out_of_distribution, setting
 
@@ -283,6 +283,14 @@ def test_images_are_a_function_of_the_seed_and_memory_is_bounded(monkeypatch):
     flat = ps.Family({"a": ps.Gaussian(dim=2)})
     with pytest.raises(PolyscoreError, match=r"images must have shape \(3, H, W\)"):
         compose(flat, {"a": 1.0}, 2, sampler=_multistep)
+
+
+def test_pixels_are_rounded_and_held_to_their_range():
+    import torch
+
+    samples = torch.tensor([-3.0, -1.0, 0.2, 0.205, 1.0, 3.0])[:, None, None, None].expand(6, 3, 1, 2)
+    found = to_uint8(samples)
+    assert found.shape == (6, 1, 2, 3) and found[:, 0, 0, 0].tolist() == [0, 0, 153, 154, 255, 255]
 
 
 def test_what_is_out_of_range_counts_by_images_whatever_their_part(monkeypatch):

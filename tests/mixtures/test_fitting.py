@@ -266,6 +266,13 @@ def test_no_direction_is_narrower_than_the_floor_in_the_units_of_its_column():
     )
 
 
+def test_one_number_of_components_that_earns_nothing_does_not_end_the_search():
+    """Four clusters on a square, three deviations from its middle: a third component says little, a fourth all."""
+    corners = 3 * torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
+    noise = torch.randn(240, 2, generator=torch.Generator().manual_seed(244), dtype=torch.float64)
+    assert fit_mixture(corners[torch.arange(240) % 4] + noise).count == 4
+
+
 @pytest.mark.parametrize("n, earns", [(100, False), (10_000, True)])
 def test_stacking_must_earn_more_than_four_errors(n, earns):
     """35 of 100 points are e times as likely, the others e times less: the best share is in closed form, and what it

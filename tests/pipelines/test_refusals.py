@@ -273,6 +273,22 @@ def test_weights_that_can_hold_programs_are_not_read(saved):
     refused("weights in safetensors; got", saved)
 
 
+@pytest.mark.parametrize("place", ["pipeline", "part", "library"])
+def test_programs_in_a_folder_are_not_run(tmp_path, place, monkeypatch):
+    stable_diffusion().save_pretrained(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for folder in (tmp_path, tmp_path / "unet"):
+        (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    if place == "pipeline":
+        index["_class_name"] = ["evil", "Evil"]
+    else:
+        index["unet" if place == "part" else "scheduler"] = ["evil", "Evil"]
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    refused("must hold a whole model saved by diffusers", tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_pipeline_that_was_cut_short_is_refused(tmp_path):
     stable_diffusion().save_pretrained(tmp_path)
     file = tmp_path / "text_encoder" / "model.safetensors"

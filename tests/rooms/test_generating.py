@@ -156,7 +156,7 @@ def test_a_complete_dataset_needs_no_model(folder: Path, tmp_path: Path, monkeyp
 
 def test_without_its_packages_nothing_is_begun(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "diffusers", None)
-    with pytest.raises(PolyscoreError, match=r"must have diffusers installed; it is missing. Run `pip install"):
+    with pytest.raises(PolyscoreError, match=r"must find diffusers; it is not installed. pip install"):
         generate(tmp_path / "out", 2, classes=["table"], drawing=tiny(folder), **TINY)
     assert not (tmp_path / "out").exists()
 
