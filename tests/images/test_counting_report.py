@@ -171,7 +171,7 @@ def test_commands_take_packed_stores_over_and_report(store, tmp_path):
         (["33", "--data", str(tmp_path)], "a stage must be one of 32"),
         (["32", "--data", str(tmp_path), "--minutes", "-1"], "--minutes must be positive"),
         (["32", "--data", str(tmp_path), "--setting", "id-sofa"], "what is asked for must be in the stage"),
-        (["32", "--data", str(tmp_path / "nothing")], "a folder of shards must hold"),
+        (["32", "--data", str(tmp_path / "nothing")], "a folder of rooms must hold dataset.json, or shards"),
     ):
         refused = call(app, ["images", "stage", *bad, "--store", str(tmp_path / "new")])
         assert refused.exit_code == 2 and rule in " ".join(refused.output.split())

@@ -212,7 +212,7 @@ def test_bad_shards_are_refused_and_leave_no_dataset(dataset: Dataset, tmp_path:
         with pytest.raises(PolyscoreError, match=message):
             unpack(tmp_path / "shards", tmp_path / "none")
         assert not (tmp_path / "none" / "dataset.json").exists()
-    with pytest.raises(PolyscoreError, match="hold shard-0000"):
+    with pytest.raises(PolyscoreError, match="or shards shard-0000"):
         unpack(tmp_path / "nowhere", tmp_path / "again")
 
 

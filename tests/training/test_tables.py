@@ -255,6 +255,7 @@ def test_rows_in_a_pattern_are_as_wide_as_in_any_order():
     ps.fit({"a": points}, standardise=False, **SMALL)
 
 
+@pytest.mark.filterwarnings("ignore:data should settle:polyscore.errors.PolyscoreWarning")  # ten rows do not
 def test_ten_points_beside_ten_thousand():
     """The few are a condition like any other: their score is about them, in the data's units.
 
