@@ -31,8 +31,9 @@ class PrecisionField(EachField):
 
     Args:
         size: largest |mean| or deviation of the sources.
-        floor: M is kept above floor (m + sigma^2 / (alpha size)^2): a clean point given x_t is at most 1 / floor as
-            spread as noise allows in data of that size. Where it has to be, that is counted, and warned of at the end.
+        floor: M is kept above floor (m + min(W, 1) sigma^2 / (alpha size)^2): a clean point given x_t is at most
+            1 / floor as spread as noise allows in data of that size, which powers below 1 widen. Where it has to be,
+            that is counted, and warned of at the end.
         counts: m, how often the noise counts.
     """
 
@@ -45,7 +46,7 @@ class PrecisionField(EachField):
         self.numbers_per_particle *= q.event[0]
         self.alpha, self.sigma, self.clock = alpha.tolist(), sigma.tolist(), times.double()
         self.counts, self.exponents = counts, torch.tensor(list(q.exponents.values()), dtype=torch.float64)
-        self.least = (floor * (counts + (sigma / (alpha * size)) ** 2)).tolist()
+        self.least = (floor * (counts + min(q.total, 1.0) * (sigma / (alpha * size)) ** 2)).tolist()
         self.projected = Means(len(times))
 
     def __call__(self, x: Tensor, i: int | Tensor, want_excess: bool = True) -> tuple[Tensor, Tensor | None]:

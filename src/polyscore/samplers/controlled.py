@@ -70,7 +70,7 @@ class Controlled(FeynmanKac):
         pilot = FeynmanKac(**{**plain, **own})
         plan = make_plan(q, pilot, derive(self.pilot_seed, "pilot"), like, history=False)
         control = piloted(plan, kind, bumps)
-        return {**control._asdict(), "length": plan.clock.lengths.to(like)}
+        return {**control._asdict(), "length": plan.clock.lengths.to(like), "kept": kept(plan).to(like)}
 
     def sizes(self, dim: int) -> tuple[str, int]:
         """Return the basis and the number of bumps for points of so many coordinates."""
@@ -79,12 +79,37 @@ class Controlled(FeynmanKac):
         return (chosen if self.basis == "auto" else self.basis), (few if self.bumps is None else self.bumps)
 
     def steer(self, plan: Plan, state: State, x: Tensor, i: int | Tensor) -> Tensor:
-        """Add the drift of this step, by Euler's rule."""
-        return x + row(plan.tables["length"], i) * _control(plan, i).drift(state.x.flatten(2)).view_as(x)
+        """Add the drift of this step."""
+        share = None if plan.by_steps else row(plan.tables["kept"], i)
+        return drifted(_control(plan, i), state.x, x, row(plan.tables["length"], i), share)
 
     def steered(self, plan: Plan, before: State, after: State, i: int | Tensor, gained: Tensor) -> Tensor:
         """Add what the drift costs."""
         return gained + cost(_control(plan, i), plan, before, after, i)
+
+
+def kept(plan: Plan) -> Tensor:
+    """Return what is left at the end of every step of a push at its start, the clean point held, `(steps,)`.
+
+    S = W (alpha X - x) / sigma^2 makes the move (keep - pull W / sigma^2) x and what X adds.
+    """
+    keep, pull, sigma = (plan.scalars[:-1, Coefficients._fields.index(name)] for name in ("keep", "pull", "sigma"))
+    return (keep - pull * plan.q.total / sigma**2).clamp(0, 1)
+
+
+def drifted(
+    control: Control, before: Tensor, x: Tensor, length: float | Tensor, share: float | Tensor | None
+) -> Tensor:
+    """Return the proposed points x with the drift of a step from `before`: Heun's rule, of second order.
+
+    Args:
+        share: what is left of a push at the step's start; None for Euler's rule, whose kernel has a density.
+    """
+    first = control.drift(before.flatten(2)).view_as(x)
+    there = x + length * first
+    if share is None:
+        return there
+    return x + 0.5 * length * (share * first + control.drift(there.flatten(2)).view_as(x))
 
 
 def _require_room(dim: int, kind: str, bumps: int, pilot: int) -> None:
@@ -140,7 +165,7 @@ def _best(state: State, kind: str, bumps: int, length: float, source: torch.Gene
 def _advanced(plan: Plan, state: State, control: Control, i: int, noise: Mapping[str, Tensor]) -> State:
     """One step of the pilot."""
     now, length = plan.coefficients(i), plan.clock.lengths[i].item()
-    x = step.propose(plan, state, i, now, noise) + length * control.drift(state.x.flatten(2)).view_as(state.x)
+    x = drifted(control, state.x, step.propose(plan, state, i, now, noise), length, kept(plan)[i].item())
     if "back" in plan.used:
         state = replace(state, clean=step.plus(state.x * now.of_x, state.score, now.of_score))
     new = step.evaluate(plan, state, x, i + 1)
