@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,40 @@ def test_answers_that_are_no_real_numbers_are_refused(dtype: torch.dtype) -> Non
     learned = ps.Learned(lambda x, t: (-x).to(dtype), event=(2,), schedule=ps.VP(), prediction="score")
     with pytest.raises(PolyscoreError, match="must return real numbers with a fraction; got torch"):
         ps.Family({"a": learned})["a"].score(ONES, HALF)
+
+
+def test_answers_on_another_device_are_refused() -> None:
+    """A part that was left behind on another device."""
+    learned = ps.Learned(lambda x, t: (-x).to("meta"), event=(2,), schedule=ps.VP(), prediction="score")
+    with pytest.raises(PolyscoreError, match="must answer where it is asked; got an answer on meta"):
+        ps.Family({"a": learned})["a"].score(ONES, HALF)
+
+
+@dataclass(frozen=True)
+class Listed(ps.Schedule):
+    """A schedule whose fields cannot be hashed."""
+
+    betas: list[float]
+
+    def alpha(self, t: torch.Tensor) -> torch.Tensor:
+        return ps.VP().alpha(t)
+
+    def sigma(self, t: torch.Tensor) -> torch.Tensor:
+        return ps.VP().sigma(t)
+
+    def drift(self, t: torch.Tensor) -> torch.Tensor:
+        return ps.VP().drift(t)
+
+    def diffusion(self, t: torch.Tensor) -> torch.Tensor:
+        return ps.VP().diffusion(t)
+
+
+def test_a_schedule_that_holds_a_list_serves_a_model_of_several_conditions() -> None:
+    schedule = Listed([0.1, 0.2])
+
+    def model(x: torch.Tensor, t: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return -x * c[:, None]
+
+    p = ps.Family({name: ps.Learned(model, (2,), schedule, "score", condition=c) for name, c in (("a", 2), ("b", 3))})
+    assert (p["a"] * p["b"]).score(ONES, HALF).tolist() == (-5 * ONES).tolist()
+    assert p.members["a"].source is p.members["b"].source  # one call for both

@@ -8,6 +8,7 @@ import torch
 
 from images.toys import CLASSES, draw
 from polyscore.errors import PolyscoreError
+from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.images.classifier import Classifier, Lessons, Network, load_classifier, train_classifier
 from polyscore.images.counting import rates
 from polyscore.images.degenerate import SPOILS, log_odds, spoiled, to_tensor, varied
@@ -184,3 +185,34 @@ def test_bad_images_are_refused(classifier):
         train_classifier(x, y, CLASSES, held_out=(x[:20], y[:20]), device="cpu")
     with pytest.raises(PolyscoreError, match="classes must be at least two names"):
         train_classifier(x, y, ["a"], held_out=(x, y), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def written(classifier, tmp_path_factory):
+    return read_tensors(classifier.save(tmp_path_factory.mktemp("written") / "c.safetensors"))
+
+
+_NONE = object()
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    *((key, _NONE) for key in ("classes", "resolution", "threshold", "lessons", "held_out", "truths")),
+    ("classes", None), ("classes", 5), ("classes", ["a", "a", "b", "c"]), ("classes", [1, 2, 3, 4]),
+    ("resolution", "x"), ("resolution", float("nan")), ("resolution", 10**9), ("resolution", []),
+    ("threshold", None), ("threshold", float("nan")), ("threshold", float("inf")), ("threshold", 10**400),
+    ("threshold", "x"), ("lessons", None), ("lessons", [1]), ("lessons", {"more": 1}), ("lessons", {"width": 1024}),
+    ("held_out", torch.zeros(0)), ("held_out", torch.zeros(1, 5)), ("held_out", torch.full((4, 5), float("nan"))),
+    ("truths", torch.zeros(0)), ("truths", torch.arange(4) + 100), ("truths", -torch.arange(4) - 1),
+    ("network.head.bias", torch.full((5,), float("nan"))), ("network.head.bias", torch.zeros(5, dtype=torch.long)),
+    ("network.head.bias", torch.zeros(5, dtype=torch.float16)), ("network.head.bias", torch.zeros(4)),
+])  # fmt: skip
+def test_a_file_that_makes_no_sense_is_refused_whatever_its_checksum(written, tmp_path, key, value):
+    tensors, about = (dict(part) for part in written)
+    if key in ("held_out", "truths") and isinstance(value, torch.Tensor) and value.numel() > 1:
+        tensors |= {"held_out": torch.zeros(4, 5), "truths": torch.arange(4)}  # of one length
+    place = tensors if key in tensors else about
+    place.pop(key)
+    place |= {} if value is _NONE else {key: value}
+    write_tensors(tmp_path / "c.safetensors", tensors, about)
+    with pytest.raises(FileError, match=r"c.safetensors must hold (a classifier as it was|lessons).*Train it again"):
+        load_classifier(tmp_path / "c.safetensors")

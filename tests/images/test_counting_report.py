@@ -10,7 +10,8 @@ import json
 import numpy as np
 import pytest
 
-from polyscore.errors import PolyscoreError
+from polyscore.errors import PolyscoreError, PolyscoreWarning
+from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.store import Store
 from polyscore.images import sheets
 from polyscore.images.counting import Tally
@@ -148,6 +149,55 @@ def test_verdicts_are_shown_of_one_particle_and_of_sixteen(tmp_path):
     write_image_report(made, tmp_path / "out")
     shown = sorted(file.name for file in (tmp_path / "out" / "figures").glob("verdicts-*"))
     assert shown == [f"verdicts-id-painting-conditional-32-K{k}.png" for k in (1, 16)]
+
+
+def forged(store, where, change, content=None):
+    """A store of the same records, the first changed, under right checksums and hashes."""
+    made = Store(where)
+    protocols = {key: Protocol.from_dict(told) for key, told in store.protocols().items()}
+    with made.writing():
+        for k, one in enumerate(store.records.values()):
+            results, protocol = dict(one.results), protocols[one.protocol]
+            if k == 0:
+                change(results)
+                told = content(protocol.content["images"]) if content else protocol.content["images"]
+                protocol = dataclasses.replace(protocol, content={"images": told})
+            made.add(one.cell, protocol, results, {**one.about, "device": "=1+1"})
+    return made
+
+
+SHOWN = [*(f"{part} {name}" for part in ("count", "share", "low", "high", "mass") for name in ("couch", "none")),
+         "tv_low", "tv_high", "tv_floor", "p", "accuracy", "alarms", "ancestors", "warp error"]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [
+    *(lambda results, name=name: results.pop(name) for name in SHOWN),
+    *(lambda results, name=name: results.update({name: -1.0}) for name in SHOWN if name not in SHOWN[-2:]),
+    lambda results: results.update({f"{part} <b>": 0.0 for part in ("count", "share", "low", "high", "mass")}),
+    lambda results: results.update({"count none": results.pop("count none"), "count x": 1.0}),
+])  # fmt: skip
+def test_a_record_without_what_is_shown_costs_its_row_and_no_other(store, tmp_path, change):
+    made = forged(store, tmp_path / "forged", change)
+    with pytest.warns(PolyscoreWarning, match="a record of images should hold all that the report shows"):
+        assert len(rows(made)) == len(COUNTS)
+
+
+def test_a_report_is_written_without_such_a_record(store, tmp_path):
+    made = forged(store, tmp_path / "forged", lambda results: results.pop("share couch"))
+    with pytest.warns(PolyscoreWarning, match="passed over"):
+        write_image_report(made, tmp_path / "out")
+    found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "tables.csv").read_text())))
+    assert len(found) == len(COUNTS) and {row["device"] for row in found} == {"'=1+1"}  # no formula
+
+
+@pytest.mark.parametrize("told", [
+    {"models": "| <script>"}, {"models": 3}, {"variant": "$x$"}, {"variant": None}, {"resolution": "x"},
+    {"resolution": -1}, {"recipe": None}, {"recipe": []}, {"recipe": {"steps": "x"}}, {"recipe": {"unet": 3}},
+])  # fmt: skip
+def test_a_protocol_that_says_what_cannot_be_costs_its_row(store, tmp_path, told):
+    made = forged(store, tmp_path / "forged", lambda results: None, lambda content: content | told)
+    with pytest.warns(PolyscoreWarning, match="passed over"):
+        assert len(rows(made)) == len(COUNTS)
 
 
 def test_an_empty_store_has_no_report(tmp_path):

@@ -133,6 +133,31 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, key, value):
     refused(run, "must")
 
 
+_MEASURED = {"step": 1, "loss": 0.5, "held_out": {"base": 0.5, "a": 0.5}}
+NO_HISTORY = [5, [5], [{}], [{"step": 1}], [_MEASURED | {"step": "x"}], [_MEASURED | {"loss": "\x1b[31m"}],
+              [_MEASURED | {"held_out": 5}], [_MEASURED | {"held_out": {"base": 0.5}}],
+              [_MEASURED | {"held_out": {"base": None, "a": "<script>"}}]]  # fmt: skip
+
+
+@pytest.mark.parametrize("history", NO_HISTORY)
+def test_losses_that_cannot_be_are_refused_before_the_training_goes_on(run, trained, history):
+    shutil.rmtree(run / "export")
+    for file in (run / "checkpoints").rglob("*.safetensors"):
+        tensors, about = read_tensors(file)
+        write_tensors(file, tensors, about | {"history": history})
+    with pytest.raises(PolyscoreError, match="history must hold the losses"):
+        train(trained.parent / "data", MIXTURES, run, recipe=RECIPE, device="cpu")
+
+
+@pytest.mark.parametrize("told", [*({"history": {"network": history}} for history in [[], *NO_HISTORY]),
+                                  {"history": {}}, {"steps": "x"}, {"steps": -1}, {"steps": None}])  # fmt: skip
+def test_what_a_complete_training_tells_of_itself_is_checked(run, trained, told):
+    file = run / "export" / "model.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | told))
+    with pytest.raises(PolyscoreError, match="it is damaged"):
+        train(trained.parent / "data", MIXTURES, run, recipe=RECIPE, device="cpu")
+
+
 def test_a_complete_training_that_was_forged_is_no_crash(run, trained):
     file = run / "export" / "model.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"history": {"network": []}}))

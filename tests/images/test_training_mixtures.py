@@ -57,6 +57,12 @@ def test_masses_where_a_class_is_missing():
         three((0.25,) * 4, (1, 0, 0, 0), (0, 1, 0, 0)).masses(weights(PAIR))
 
 
+@pytest.mark.parametrize("exponents", [None, 3, ["a"], "a"])
+def test_exponents_that_are_no_mapping_are_refused(exponents):
+    with pytest.raises(ArgumentError, match="exponents must be a mapping from conditions"):
+        three((0.25,) * 4, (0.25,) * 4, (0.25,) * 4).masses(exponents)
+
+
 def test_masses_do_not_overflow():
     found = three((1 - 3e-200, 1e-200, 1e-200, 1e-200), (0.1, 0.4, 0.3, 0.2), (0.1, 0.2, 0.3, 0.4)).masses(
         weights((-3.0, 2.0, 2.0))

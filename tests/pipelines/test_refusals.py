@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import diffusers
+import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, EulerDiscreteScheduler, PNDMScheduler, UNet2DConditionModel
@@ -157,10 +158,25 @@ def test_a_flow_transformer_needs_a_flow():
     ({"conditions": {" ": 1}}, "a condition must be a non-empty string"),
     ({"most_rows": 0}, "most_rows must be a whole number of at least 1, or None; got 0"),
     ({"size": (8, 0)}, "size must be height and width"),
+    *(({"size": size}, "size must be height and width") for size in (0, False, True, (True, True), {}, torch.ones(2))),
     ({"guidance": float("nan")}, "guidance must be a finite number"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(options, match):
     refused(match, unet(3), scheduler=ddpm(), **options)
+
+
+def test_a_size_may_be_numpys():
+    assert ps.from_diffusers(unet(3), scheduler=ddpm(), size=np.int64(16)).event == (3, 16, 16)
+
+
+def test_a_model_that_goes_back_to_training_is_told_of():
+    """It is put into evaluation mode at the door; dropout would make other samples at every call."""
+    model = unet(3)
+    model.mid_block.resnets[0].dropout = torch.nn.Dropout(0.5)
+    family = ps.from_diffusers(model, scheduler=ddpm())
+    model.train()
+    with pytest.warns(PolyscoreWarning, match=r"UNet2DModel is in training mode.*Call model.eval\(\) first"):
+        ps.Denoise(steps=3, **ANCESTRAL).sample(family["0"], 2, seed=0)
 
 
 def test_models_that_are_none_of_these_are_refused():

@@ -13,10 +13,14 @@ from typer.testing import CliRunner
 from polyscore.cli import app
 from polyscore.errors import OutputError, PolyscoreError
 from polyscore.files.atomic import held
-from polyscore.rooms import Dataset, flux, pictures, render
+from polyscore.rooms import Dataset, flux, pack, pictures, render
 from polyscore.rooms.generating import Drawing, generate
+from polyscore.rooms.label_server import check
+from polyscore.rooms.labelling import Labelling
 from polyscore.rooms.prompts import PROMPTS, check_prompt
 from polyscore.rooms.selecting import select
+from polyscore.rooms.sheet import contact_sheet
+from rooms.by_hand import write_rooms
 from rooms.tiny_flux import save
 
 TINY: dict[str, Any] = {"device": "cpu", "batch": 3, "classes": ["couch"]}
@@ -150,3 +154,52 @@ def test_a_class_that_grows_keeps_its_prompt(folder: Path, tmp_path: Path, promp
     more = generate(tmp_path / "out", 1, drawing=tiny(folder), **TINY | {"classes": ["table"]}).dataset
     assert more.about["classes"] == {"couch": 2, "table": 1}  # other classes may come
     assert len(Dataset(tmp_path / "out")) == 3
+
+
+def two_rooms(out: Path) -> Dataset:
+    return write_rooms(out, {"couch": 2}, lambda index: np.full((8, 8, 3), 90 * index, np.uint8))
+
+
+ODD = [5, 0.5, True, object(), b"couch"]
+
+
+@pytest.mark.parametrize("classes", ODD)
+def test_classes_that_are_no_list_are_refused_everywhere(tmp_path: Path, classes: Any) -> None:
+    data = two_rooms(tmp_path / "data")
+    for work in (
+        lambda: render(tmp_path / "out", 1, classes=classes),
+        lambda: generate(tmp_path / "out", 1, classes=classes),
+        lambda: select(data.path, tmp_path / "out", classes=classes),
+        lambda: Labelling(data, classes),
+    ):
+        with pytest.raises(PolyscoreError, match=r"classes must be a list of names; got .* Put it into a list"):
+            work()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", ["runs/selected", 0, False, {}, Path("x")])
+def test_what_is_no_selector_look_or_drawing_is_refused(tmp_path: Path, value: Any) -> None:
+    data = two_rooms(tmp_path / "data")
+    for name, work in {
+        "selector": lambda: select(data.path, tmp_path / "out", selector=value),
+        " selector": lambda: generate(tmp_path / "out", 1, classes=["couch"], selector=value),
+        "look": lambda: render(tmp_path / "out", 1, look=value),
+        "drawing": lambda: generate(tmp_path / "out", 1, drawing=value),
+    }.items():
+        with pytest.raises(PolyscoreError, match=f"{name.strip()} must be a {name.strip().capitalize()}"):
+            work()
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_rooms_may_be_numpys_and_must_be_numbers(tmp_path: Path) -> None:
+    data = two_rooms(tmp_path / "data")
+    (by_numpy,) = pack(data, tmp_path / "numpy", quality=np.int64(90))  # type: ignore[arg-type]
+    assert by_numpy.read_bytes() == pack(data, tmp_path / "own", quality=90)[0].read_bytes()
+    with pytest.raises(PolyscoreError, match="threshold must be a number above 0"):
+        select(data.path, tmp_path / "out", threshold=10**400)
+    with pytest.raises(PolyscoreError, match="port must be from 0 to 65535; got True"):
+        check(data.path, None, 1, True)
+    for options, rule in (({"columns": 1.5}, "columns must be at least 1, and whole"), ({"columns": None}, "columns"),
+                          ({"least": "96"}, "least must be a whole"), ({"least": 10**9}, "least must")):  # fmt: skip
+        with pytest.raises(PolyscoreError, match=rule):
+            contact_sheet(data, **options)

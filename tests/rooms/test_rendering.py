@@ -179,6 +179,23 @@ def test_a_room_whose_object_is_hardly_seen_is_drawn_again(monkeypatch: pytest.M
 
 
 @rendered
+def test_a_process_forked_from_one_that_renders_renders_too(tmp_path: Path) -> None:
+    """As `multiprocessing` does on Linux; it waited for ever."""
+    quick(tmp_path / "first", count=1, classes=["couch"])
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        try:
+            quick(tmp_path / "forked", count=1, classes=["couch"])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert tree(tmp_path / "forked") == tree(tmp_path / "first")
+
+
+@rendered
 def test_flawed_rooms_say_what_is_wrong_and_the_others_stay_as_they_are(whole: Path, tmp_path: Path) -> None:
     look = Look(16, 1, flawed=0.5)
     data = quick(tmp_path, count=4, look=look, classes=["couch", "couch+table"])

@@ -260,6 +260,14 @@ def test_times_outside_of_zero_and_one(t):
             ask(X, t)
 
 
+@pytest.mark.parametrize("t", ["0.5", None, object(), [0.5, "x"], 1j, [[0.1], [0.1, 0.2]]])
+def test_times_that_are_no_numbers(t):
+    q = P["a"] * P["b"]
+    for ask in (q.score, q.residual, q.log_density, q.scores):
+        with pytest.raises(ArgumentError, match=r"t must be a number or a tensor of them; got"):
+            ask(X, t)
+
+
 @every_sampler
 def test_a_score_that_turns_nan_names_condition_and_time(sampler):
     p = ps.Family({"good": Model(), "bad": Model(fail=lambda x, t: (t < 0.5) & (x == x))})

@@ -382,3 +382,9 @@ def test_a_family_of_foreign_models_is_not_saved_and_says_which(tmp_path):
     model = ps.Learned(lambda x, t: x, (2,), ps.VP())
     with pytest.raises(ps.errors.CompositionError, match=r"'a' is of another kind\. Save each part by itself"):
         ps.Family({"a": model, "b": model}).save(tmp_path / "family")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"model", ["model"], torch.tensor(3)], ids=str)
+def test_what_names_no_file_is_refused_in_words(path):
+    with pytest.raises(PolyscoreError, match=r"a model's file must be named by a path; got .* Write 'model"):
+        ps.load(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -436,3 +438,24 @@ def test_a_module_in_training_mode_is_told_of(part, ensemble):
 @pytest.mark.parametrize("part", [nn.SiLU(), nn.Dropout(0.0), nn.LayerNorm(6)], ids=["plain", "nothing", "layer norm"])
 def test_modules_that_have_one_mode_may_be_in_either(part):
     assert asked(part, True, False) == []
+
+
+class OddGroup(Group):
+    """Conditions of one network, asked by a group of one's own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__((2,), ps.VP())
+        self.model = model
+
+    def scores(self, x: torch.Tensor, t: torch.Tensor, members: Sequence[Any]) -> torch.Tensor:
+        return torch.stack([self.model(x, t.expand(len(x))) for _ in members])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_group_in_training_mode_is_told_of(training):
+    group = OddGroup(Odd(nn.Dropout(0.3)).train(training))
+    p = ps.Family({"odd": group.condition(0), "too": group.condition(1)})
+    with pytest.warns(DegeneracyWarning) as told:
+        warnings.warn("one at least", DegeneracyWarning, stacklevel=1)
+        ps.Denoise(steps=3).sample(p["odd"] * p["too"] ** 0.5, 4, seed=1)
+    assert sum("Odd is in training mode" in str(w.message) for w in told) == training

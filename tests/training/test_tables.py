@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -493,3 +495,21 @@ def test_whole_numbers_beyond_floats_are_infinite():
     frame = pandas.DataFrame({"g": ["a", "b"] * 4, "u": [10**400, *range(7)]})
     with pytest.raises(PolyscoreError, match="column 'u' of the frame must be finite; got infinity in row 0"):
         split_frame(frame, "g")
+
+
+def test_decimals_and_fractions_are_numbers(tmp_path):
+    """As databases and parquet files hold them: a column of them was left out."""
+    pandas = pytest.importorskip("pandas")
+    exact = [Decimal(k) / 7 for k in range(8)]
+    plain = {"g": ["a", "b"] * 4, "u": [0.5, 3.0, 1.0, 2.5, 0.25, 7.0, 4.0, 1.5]}
+    table = split_frame(pandas.DataFrame({**plain, "v": exact, "w": [Fraction(k, 3) for k in range(8)]}), "g")
+    assert table.variables == ("u", "v", "w")
+    np.testing.assert_allclose(table["b"][:, 1:], [[k / 7, k / 3] for k in (1, 3, 5, 7)])
+    pandas.DataFrame({**plain, "v": exact}).to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet", "g").variables == ("u", "v")
+    for odd, message in (
+        (Decimal("sNaN"), "column 'v' .*in row 0"),
+        (Decimal("1e400"), "finite; got infinity in row 0"),
+    ):
+        with pytest.raises(PolyscoreError, match=message):
+            split_frame(pandas.DataFrame({**plain, "v": [odd, *exact[1:]]}), "g")

@@ -523,7 +523,9 @@ def test_models_of_different_conditions_do_not_stack():
     ("options", "word"),
     [
         ({"model": "foo"}, "foo"), ({"ensemble": 0}, "ensemble"), ({"members": -1}, "ensemble"), ({"lr": 1e-3}, "lr"),
-        ({"steps": 0}, "steps"), ({"batch": 0}, "batch"), ({"width": 0}, "width"), ({"depth": 0}, "depth"),
+        ({"steps": 0}, "steps"), ({"steps": 10**20}, "steps"), ({"batch": 0}, "batch"), ({"width": 0}, "width"),
+        ({"depth": 0}, "depth"), ({"recipe": {"steps": 3}}, "recipe"), ({"recipe": 0}, "recipe"),
+        ({"checkpoint": 3}, "model's file"), ({"checkpoint": b"x"}, "model's file"),
         ({"learning_rate": 0.0}, "learning_rate"), ({"learning_rate": -1.0}, "learning_rate"),
         ({"learning_rate": math.nan}, "learning_rate"), ({"activation": "swish"}, "swish"), ({"ema": 1.0}, "ema"),
         ({"ema": 0.0}, "ema"), ({"ema": math.nan}, "ema"), ({"checkpoint_every": 0}, "checkpoint_every"),

@@ -274,7 +274,10 @@ class Composition:
 
     def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
         """Return `t` as a tensor like x; event axes of length 1 are dropped, an infinite drift at 1 avoided."""
-        time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        try:
+            time = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(f"t must be a number or a tensor of them; got {shorten(t)}. 0.5, say.") from error
         if not bool(((time >= 0) & (time <= 1)).all()):
             raise ArgumentError(
                 f"t must lie in [0, 1]; got {time.min().item():g} to {time.max().item():g}. 0 is the data, 1 the noise."

@@ -10,7 +10,7 @@ import torch
 from polyscore.algebra.family import Family
 from polyscore.devices import check_device, on_cpu_by_default
 from polyscore.errors import require
-from polyscore.models.checkpoints import Checkpoint, read_checkpoint, with_suffix
+from polyscore.models.checkpoints import Checkpoint, path_of, read_checkpoint, with_suffix
 from polyscore.models.ensemble import Ensemble
 from polyscore.models.fitted import Fitted, is_a_mixture
 from polyscore.models.network import Network, NetworkCondition
@@ -34,7 +34,7 @@ def load(path: str | Path, device: torch.device | str = "cpu", precision: str = 
 
 def model_file(path: str | Path) -> Path:
     """Return the model file that `path` names: itself, or that of a folder which `polyscore fit` wrote."""
-    path = Path(path)
+    path = path_of(path)
     if isdir(path) and not isfile(with_suffix(path)):  # which answer no to names that no system takes
         hint = "The same command of `polyscore fit` goes on." if isfile(path / TRAINING) else "Check the path."
         require(isfile(path / MODEL), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +79,7 @@ def _is_categorical(dtype: Any) -> bool:
 def _parse_objects(values: Iterable[Any]) -> Column:
     """A column of mixed Python objects: real numbers are numbers, everything else is not."""
     cells = list(values)
-    good = [isinstance(v, (int, float, np.integer, np.floating)) and not isinstance(v, bool) for v in cells]
+    good = [isinstance(v, (Real, Decimal)) and not isinstance(v, bool) for v in cells]  # NumPy's are Real, too
     numbers = np.array([_float(v) if ok else math.nan for v, ok in zip(cells, good, strict=True)])
     bad = np.flatnonzero(np.isnan(numbers))
     return Column(numbers, [(int(row), str(cells[row])[:60]) for row in bad[:1]], len(bad))
@@ -88,3 +90,5 @@ def _float(value: Any) -> float:
         return float(value)
     except OverflowError:  # 10**400
         return math.inf
+    except ValueError:  # a signalling NaN among decimals
+        return math.nan

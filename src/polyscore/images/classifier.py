@@ -8,7 +8,6 @@ one half of the held-out images sets the threshold, the other half gives accurac
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from polyscore.devices import check_device, plain_defaults
-from polyscore.errors import ArgumentError, is_count, listed, require, shorten
+from polyscore.errors import ArgumentError, is_count, is_finite, listed, require, shorten
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
+from polyscore.images.convolutions import Network as Network
 from polyscore.images.degenerate import log_odds, spoiled, to_tensor, varied
 from polyscore.progress import reporting
 from polyscore.rng import derive, generator, weights_drawn
@@ -30,39 +30,9 @@ from polyscore.schema import Checked, count, flag, number, setting
 
 FALSE_ALARMS = 0.01  # share of real images that are called none of the classes
 _FORMAT, _VERSION = "polyscore-classifier", 1
-_ROWS = 512  # images a call
+_ROWS, _LARGEST = 512, 2048  # images a call, pixels a side
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
-
-
-class Network(nn.Module):
-    """Convolutions that halve the side to 4, mean and maximum over what is left, one linear layer.
-
-    Args:
-        fine: begin with two layers at full resolution: small objects, at four times the cost.
-    """
-
-    def __init__(self, resolution: int, outputs: int, width: int, fine: bool = False) -> None:
-        super().__init__()
-        halvings = max(1, (resolution // 4).bit_length() - 1)
-        widths = [width * min(2**k, 4) for k in range(halvings + 1)]
-        begin = [_Block(3, width, 3, 1), _Block(width, width, 3, 1)] if fine else []
-        layers: list[nn.Module] = [*begin, _Block(width if fine else 3, widths[0], 4, 2)]
-        for before, after in itertools.pairwise(widths[:-1]):
-            layers += [_Block(before, after, 3, 1), _Block(after, after, 4, 2)]
-        self.body = nn.Sequential(*layers, _Block(widths[-2], widths[-1], 3, 1))
-        self.head = nn.Linear(2 * widths[-1], outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits `(n, outputs)` of images `(n, 3, H, W)` in [-1, 1]."""
-        seen = self.body(x).flatten(2)
-        return self.head(torch.cat([seen.mean(2), seen.amax(2)], 1))
-
-
-class _Block(nn.Sequential):
-    def __init__(self, inner: int, outer: int, kernel: int, stride: int) -> None:
-        padding = (kernel - 1) // 2
-        super().__init__(nn.Conv2d(inner, outer, kernel, stride, padding, bias=False), nn.BatchNorm2d(outer), nn.SiLU())
 
 
 @dataclass(frozen=True)
@@ -165,28 +135,47 @@ class Classifier:
 
 @plain_defaults()
 def load_classifier(path: Path | str) -> Classifier:
-    """Read what `Classifier.save` wrote."""
+    """Read what `Classifier.save` wrote, or say what is wrong with it."""
     tensors, about = read_tensors(Path(path))
     if about.get("format") != _FORMAT or about.get("version") != _VERSION:
         raise FileError(f"{path} must hold a classifier; it holds {shorten(about.get('format'))}. Train one.")
-    lessons = _lessons(path, about["lessons"])
-    network = Network(about["resolution"], len(about["classes"]) + 1, lessons.width, lessons.fine)
-    inner = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
     try:
-        network.load_state_dict(inner)
-    except RuntimeError as error:
-        raise FileError(f"{path} must hold the weights of its network; it does not. Train again.") from error
-    return Classifier(network.eval(), tuple(about["classes"]), about["resolution"], about["threshold"],
-                      tensors["held_out"], tensors["truths"], lessons)  # fmt: skip
-
-
-def _lessons(path: Path | str, kept: dict[str, Any]) -> Lessons:
-    try:
-        return Lessons(**kept)
+        return _rebuilt(tensors, about, Lessons.parse(about["lessons"], "lessons"))
     except ArgumentError as error:
         raise FileError(
             f"{path} must hold lessons that are still given; it holds others. {error} Train it again."
         ) from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise FileError(
+            f"{path} must hold a classifier as it was written; it does not ({error!r:.120}). Train it again."
+        ) from error
+
+
+def _rebuilt(tensors: dict[str, Tensor], about: dict[str, Any], lessons: Lessons) -> Classifier:
+    """The classifier that a file describes, where all of it makes sense together; a `ValueError` where not."""
+    classes, resolution, threshold = about["classes"], about["resolution"], about["threshold"]
+    names = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    _agree(names and len(set(classes)) == len(classes) >= 2, "classes")
+    _agree(is_count(resolution) and 8 <= resolution <= _LARGEST, "a resolution")
+    _agree(is_finite(threshold), "a threshold")
+    logits, truths = tensors["held_out"], tensors["truths"]
+    _agree(logits.shape == (len(truths), len(classes) + 1) and _is_real(logits), "logits")
+    _agree(truths.dtype == torch.int64 and all(k in range(len(classes)) for k in truths.tolist()), "truths")
+    weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
+    _agree(all(_is_real(t) for name, t in weights.items() if not name.endswith("num_batches_tracked")), "weights")
+    with torch.device("meta"):  # nothing is made of a network that its weights do not fit
+        network = Network(resolution, len(classes) + 1, lessons.width, lessons.fine)
+    network.load_state_dict(weights, assign=True)
+    return Classifier(network.eval(), tuple(classes), resolution, threshold, logits, truths, lessons)
+
+
+def _agree(condition: object, what: str) -> None:
+    if not condition:
+        raise ValueError(f"{what} that cannot be")
+
+
+def _is_real(values: Tensor) -> bool:
+    return values.dtype == torch.float32 and bool(values.isfinite().all())
 
 
 @plain_defaults()

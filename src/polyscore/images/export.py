@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import check_device, plain_defaults
-from polyscore.errors import PolyscoreError, differing, listed, require, shorten
+from polyscore.errors import PolyscoreError, differing, is_count, listed, require, shorten
 from polyscore.files.atomic import write_text
 from polyscore.files.shards import cut
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
@@ -118,7 +118,21 @@ def find(out: Path, wanted: dict[str, Any]) -> Done | None:
             f"a folder must hold one training; {str(out)!r} has one that differs in {other}. Name another folder."
         )
     with reading(out):
+        for name, one in told["networks"].items():
+            if not told["history"][name] or not is_history(told["history"][name], one["conditions"]):
+                raise ValueError("history")
+        if not is_count(told["steps"]):
+            raise ValueError("steps")
         return True, told["steps"], told["steps"], newest(told["history"]), told["history"]
+
+
+def is_history(entries: Any, conditions: Collection[str]) -> bool:
+    """Whether a network's history is one: steps, losses, and held-out losses of its conditions."""
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict) and is_count(entry.get("step")) and type(entry.get("loss")) is float
+        and isinstance(held := entry.get("held_out"), dict) and set(held) == set(conditions)
+        and all(type(loss) is float for loss in held.values()) for entry in entries
+    )  # fmt: skip
 
 
 def newest(history: History) -> dict[str, float]:

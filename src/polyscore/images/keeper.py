@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from polyscore.errors import differing, is_count
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
+from polyscore.images.export import is_history
 from polyscore.images.trainer import Trainer
 from polyscore.notices import warn
 from polyscore.training.keeper import CheckpointError
@@ -65,9 +66,13 @@ class Keeper:
         tensors, about = read_tensors(path)
         step, history = about.pop("step", None), about.pop("history", None)
         self._check(about, path)
-        if not is_count(step) or step > trainer.steps or not isinstance(history, list):
+        if not is_count(step) or step > trainer.steps:
             raise FileError(
                 f"a checkpoint's step must be from 1 to {trainer.steps}; {path} has {step!r:.50}. Delete it."
+            )
+        if not is_history(history, self.identity["mixtures"]["conditions"]):
+            raise FileError(
+                f"a checkpoint's history must hold the losses of its conditions; {path} has {history!r:.50}. Delete it."
             )
         try:
             trainer.restore(Snapshot(step, tensors))

@@ -64,6 +64,8 @@ class Mixtures:
         Args:
             exponents: by condition; those that are not named have exponent 0.
         """
+        require(isinstance(exponents, Mapping), "exponents", "be a mapping from conditions", shorten(exponents, 80),
+                "Write {condition: exponent}.")  # fmt: skip
         logs = {name: self._log_mass(place, exponents) for place, name in enumerate(self.classes)}
         _doubt(math.fsum(exponents.values()))
         largest = max(logs.values())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from polyscore.algebra import Family
 
 _TURN = threading.Lock()
+_YEARS = 1e8  # minutes; a number without end is more than a clock can hold
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _pace(save_every: int | None, save_seconds: float, minutes: float | None, be
             "Leave it out for a minute.")  # fmt: skip
     require(minutes is None or (is_number(minutes) and minutes >= 0), "minutes", "be at least 0, or None",
             repr(minutes)[:100], "Leave it out for no limit.")  # fmt: skip
-    return Pace(save_every, save_seconds, None if minutes is None else began + 60 * minutes)
+    return Pace(save_every, save_seconds, None if minutes is None else began + 60 * min(minutes, _YEARS))
 
 
 @dataclass(frozen=True)

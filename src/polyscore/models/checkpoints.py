@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +199,16 @@ def _units(tensors: dict[str, Tensor], dim: int) -> Units | None:
     return Bent(shift, scale, (power, centre, width))
 
 
+def path_of(path: object) -> Path:
+    """Return the path of a model, or refuse what is none."""
+    if not isinstance(path, (str, PathLike)):
+        raise FileError(f"a model's file must be named by a path; got {shorten(path)}. Write 'model.safetensors'.")
+    return Path(path)
+
+
 def with_suffix(path: str | Path) -> Path:
     """Return a model's file: the name with its ending, also where the JSON beside it was named."""
-    path = Path(path)
+    path = path_of(path)
     if path.suffix == ".json":
         return path.with_suffix(".safetensors")
     return path if path.suffix == ".safetensors" else path.parent / f"{path.name}.safetensors"

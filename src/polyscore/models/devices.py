@@ -13,6 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from polyscore.errors import require, shorten
 from polyscore.models.calls import check_precision
 from polyscore.models.ensemble import Ensemble
+from polyscore.models.group import Group
 from polyscore.models.learned import Learned
 from polyscore.notices import warn
 
@@ -50,7 +51,9 @@ def device_of(members: Iterable[Any]) -> torch.device:
 
 def warn_of_training(members: Iterable[Any]) -> None:
     """Warn of modules that answer otherwise in training: by chance, or by who else is in the batch."""
-    for module in dict.fromkeys(_modules(members)):
+    members = list(members)
+    inside = [module for group in groups_of(members) if isinstance(group, Group) for module in group._modules]
+    for module in dict.fromkeys([*_modules(members), *inside]):
         odd = next((type(part).__name__ for part in module.modules() if _is_odd(part)), None)
         if odd is not None:
             warn(

@@ -183,6 +183,11 @@ def _checked(value: Any, parts: Sequence[Tensor]) -> Tensor:
             f"{_passed(parts)}. "
             "Wrap it so that extra outputs (a learned variance, say) are cut off."
         )
+    if value.device != parts[0].device:
+        raise ModelError(
+            f"a model must answer where it is asked; got an answer on {value.device} for {_passed(parts)}. "
+            "Move all of its parts: model.to(device)."
+        )
     if not value.is_floating_point():
         raise ModelError(
             f"a model must return real numbers with a fraction; got {value.dtype} for {_passed(parts)}. "
@@ -207,7 +212,16 @@ _shared: WeakValueDictionary[Any, Source] = WeakValueDictionary()
 
 def source_of(model: Any, event: tuple[int, ...], schedule: Schedule, prediction: str, discrete: bool) -> Source:
     """Return what stands behind a model that is told conditions: one for all members that share it."""
-    key = (id(model), event, schedule, prediction, discrete)
+    key = (id(model), event, _as_key(schedule), prediction, discrete)
     if (known := _shared.get(key)) is None:  # which keeps its model, so that no other has its id
         _shared[key] = known = Source(model, event, schedule, prediction, discrete)
     return known
+
+
+def _as_key(schedule: Schedule) -> Schedule | int:
+    """A schedule, or its id where one of its fields, such as a list, cannot be hashed; its source keeps it alive."""
+    try:
+        hash(schedule)
+    except TypeError:
+        return id(schedule)
+    return schedule

@@ -76,7 +76,7 @@ def _group(model: Any, scheduler: Any, options: Mapping[str, Any]) -> Denoiser:
     require(scheduler is not None, "scheduler", "be the one that the model was trained with", "none",
             "Pass scheduler=DDPMScheduler(...), or the pipeline.")  # fmt: skip
     flows = is_a(model, "FluxTransformer2DModel")
-    event = event_of(model, options["size"] or (_SIZE if flows else None))
+    event = event_of(model, _SIZE if flows and options["size"] is None else options["size"])
     noising = noising_of(scheduler, area=event[-1] * event[-2] // 4)
     if flows:
         return FlowTransformer(model, event, noising, options["most_rows"], options["guidance"])

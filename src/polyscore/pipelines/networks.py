@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from polyscore.devices import has_triton
-from polyscore.errors import require, shorten
+from polyscore.errors import is_count, require, shorten
 from polyscore.models.calls import channels_last
 from polyscore.notices import warn
 from polyscore.pipelines.denoiser import Denoiser, Told
@@ -146,9 +146,9 @@ def is_a(model: object, *names: str) -> bool:
 def event_of(model: Any, size: int | tuple[int, int] | None) -> tuple[int, int, int]:
     """Return the shape of a model's points: its own, or of another size."""
     config, patches = model.config, is_a(model, "FluxTransformer2DModel")
-    size = size or getattr(config, "sample_size", None)
-    pair: Any = (size, size) if isinstance(size, int) else size
-    good = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(n, int) and n > 0 for n in pair)
+    size = getattr(config, "sample_size", None) if size is None else size
+    pair: Any = (size, size) if is_count(size) else size
+    good = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(is_count, pair))
     require(good, "size", "be height and width of the model's points", shorten(size), "Pass size=(64, 64).")
     channels = config.in_channels // _PATCH**2 if patches else config.in_channels
     require(not patches or not any(n % _PATCH for n in pair), "size", f"be multiples of {_PATCH}", pair,
@@ -161,7 +161,8 @@ def event_of(model: Any, size: int | tuple[int, int] | None) -> tuple[int, int, 
     told = getattr(config, "time_cond_proj_dim", None)
     require(told is None, "a denoiser", "have a score: a U-Net that is told its guidance was distilled, and has none",
             f"time_cond_proj_dim {told}", "Load the model that was distilled.")  # fmt: skip
-    return (channels, *pair)
+    height, width = map(int, pair)
+    return channels, height, width
 
 
 def classes_of(model: nn.Module) -> int | None:

@@ -25,7 +25,7 @@ from polyscore.rooms.dataset import Dataset
 from polyscore.rooms.growing import MOST, begun, check_count, file_of, grown, line_of, names_of
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.prompts import PROMPTS, check_prompt
-from polyscore.rooms.selector import Selector
+from polyscore.rooms.selector import Selector, check_selector
 from polyscore.schema import Checked, count, optional, setting, text
 
 SMALLEST_DRAWN = 256  # below, a model of large pictures draws fragments
@@ -101,7 +101,9 @@ def generate(
         offload: keep on the GPU only the part that works.
         progress: called with (pictures done, pictures in all); of accepted ones with a selector.
     """
-    names, drawing, seed = names_of(classes, PROMPTS), drawing or Drawing(), as_seed(seed)
+    names, drawing, seed = names_of(classes, PROMPTS), Drawing() if drawing is None else drawing, as_seed(seed)
+    require(isinstance(drawing, Drawing), "drawing", "be a Drawing", shorten(drawing), "Write drawing=Drawing(256).")
+    check_selector(selector)
     check_count(names, count)
     most = _checked(names, count, most, selector, batch)
     if not (Path(out) / "dataset.json").exists():  # else what is there may be all that is asked for

@@ -22,7 +22,8 @@ _SMALLEST = 0.5  # bytes a pixel of a PNG, from below
 
 def names_of(classes: Collection[str] | None, known: Iterable[str]) -> list[str]:
     """Return classes, each once; all that are known where nobody chose."""
-    require(not isinstance(classes, str), "classes", "be a list of names", shorten(classes), "Put it into a list.")
+    listed = classes is None or (isinstance(classes, Iterable) and not isinstance(classes, (str, bytes)))
+    require(listed, "classes", "be a list of names", shorten(classes), "Put it into a list.")
     names = list(dict.fromkeys(known if classes is None else classes))
     require(names, "classes", "name at least one", "none", "Leave them out for all.")
     return names

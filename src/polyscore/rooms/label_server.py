@@ -17,9 +17,11 @@ from polyscore.rooms.dataset import Dataset
 from polyscore.rooms.label_pictures import TYPES, read_picture
 from polyscore.rooms.labelling import PER_CLASS, Labelling
 from polyscore.rooms.labels import Picture
+from polyscore.schema import count
 
 HOST = "127.0.0.1"
 _OURS = re.compile(rf"({re.escape(HOST)}|localhost)(:[0-9]{{1,5}})?", re.IGNORECASE)
+_PORT = count(0, (1 << 16) - 1)
 # The browser itself refuses whatever would leave this machine; Vue compiles templates, hence `unsafe-eval`.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -29,7 +31,7 @@ _POLICY = (
 
 def check(folder: Path | str, classes: Collection[str] | None, per_class: int, port: int) -> Path:
     """Return the dataset's folder, or say what stands in the way of labelling it: call it before the server starts."""
-    require(isinstance(port, int) and 0 <= port < 1 << 16, "port", "be from 0 to 65535", port, "Take 0 for any.")
+    require(_PORT.holds(port), "port", "be from 0 to 65535", port, "Take 0 for any.")
     Labelling(Dataset(folder), classes, per_class)
     check_directory(folder)
     require_found(("nicegui",), "the label page", "web")

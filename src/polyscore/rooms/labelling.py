@@ -9,6 +9,7 @@ from typing import NamedTuple
 from polyscore.errors import is_count, require
 from polyscore.rng import derive
 from polyscore.rooms.dataset import Dataset
+from polyscore.rooms.growing import names_of
 from polyscore.rooms.labels import Labels, Picture
 
 PER_CLASS = 1000
@@ -38,7 +39,7 @@ class Labelling:
     def __init__(self, dataset: Dataset, classes: Collection[str] | None = None, per_class: int = PER_CLASS) -> None:
         require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class,
                 "Leave it out for the default.")  # fmt: skip
-        self._queues = {name: _shuffled(dataset, name) for name in dict.fromkeys(classes or dataset.classes)}
+        self._queues = {name: _shuffled(dataset, name) for name in names_of(classes or None, dataset.classes)}
         self._known = {picture for queue in self._queues.values() for picture in queue}
         self.labels = Labels(dataset.path)
         self._wanted = {name: min(per_class, len(queue)) for name, queue in self._queues.items()}

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from polyscore.errors import is_count, require
+from polyscore.errors import is_count, require, shorten
 from polyscore.experiments.engines.local import Local
 from polyscore.files.atomic import write_bytes
 from polyscore.progress import reporting
@@ -42,8 +42,8 @@ def render(
         workers: processes; as many as there are cores by default.
         progress: called with (rooms done, rooms in all); None and True mean a bar where one can be seen.
     """
-    names, look, seed = names_of(classes, CLASSES), look or Look(), as_seed(seed)
-    _check(names, count, workers)
+    names, look, seed = names_of(classes, CLASSES), Look() if look is None else look, as_seed(seed)
+    _check(names, count, look, workers)
     out, about = begun(out, {"source": "rendered", "seed": seed, **asdict(look)}, names, count)
     require_installed()
     with grown(out, about, names), reporting(progress, "rooms") as report:
@@ -57,8 +57,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check(names: Collection[str], count: int, workers: int | None) -> None:
+def _check(names: Collection[str], count: int, look: Look, workers: int | None) -> None:
     check_count(names, count)
+    require(isinstance(look, Look), "look", "be a Look", shorten(look), "Write look=Look(64).")
     require(workers is None or (is_count(workers) and workers <= 1024), "workers", "be from 1 to 1024", workers,
             "Leave it out for one a core.")  # fmt: skip
 

@@ -29,7 +29,7 @@ from polyscore.rooms.dataset import Dataset, Record, write_about, write_lines
 from polyscore.rooms.growing import names_of
 from polyscore.rooms.labels import Labels
 from polyscore.rooms.learning import held_out, learn, require_both
-from polyscore.rooms.selector import FILE, Selector, Trained, check_threshold
+from polyscore.rooms.selector import FILE, Selector, Trained, check_selector, check_threshold
 
 PER_CLASS = 2000
 Answers = dict[str, dict[str, bool]]  # class -> file -> accepted
@@ -81,6 +81,7 @@ def select(
     dataset, seed, threshold = Dataset(data), as_seed(seed), check_threshold(threshold)
     require(is_count(per_class), "per_class", "be a whole number of at least 1", per_class,
             "Leave it out for the default.")  # fmt: skip
+    check_selector(selector)
     out = require_empty(Path(out), "selected pictures")
     names = names_of(classes, dataset.classes)
     for name in names:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, is_finite, is_number, listed, nearest, require, shorten
+from polyscore.errors import ArgumentError, is_finite, listed, nearest, require, shorten
 from polyscore.features import embed
 from polyscore.files.tensors import FileError, read_tensors, write_tensors
 from polyscore.rooms.learning import Floats, HeldOut, Judge
@@ -98,9 +98,15 @@ class Selector:
 
 def check_threshold(threshold: object) -> float:
     """Return a threshold that a probability can be compared with."""
-    good = is_number(threshold) and 0 < float(threshold) < 1  # type: ignore[arg-type]
+    good = is_finite(threshold) and 0 < float(threshold) < 1  # type: ignore[arg-type]
     require(good, "threshold", "be a number above 0, and below 1", threshold, "0.5 lets through what is likelier good.")
     return float(threshold)  # type: ignore[arg-type]
+
+
+def check_selector(selector: object) -> None:
+    """Refuse what is no selector, such as the path of one."""
+    good = selector is None or isinstance(selector, Selector)
+    require(good, "selector", "be a Selector, or None", shorten(selector), "Read a file: Selector.load(path).")
 
 
 def _told(one: Trained) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def pack(dataset: Dataset, out: Path | str, *, quality: int | None = 95, largest
             "Leave it out for 95.")  # fmt: skip
     require(is_number(largest) and largest >= 2**16, "largest", "be at least 65536 bytes", largest,
             "Leave it out for the default.")  # fmt: skip
-    out = require_empty(Path(out), "shards")
+    quality, out = _QUALITY.plain(quality), require_empty(Path(out), "shards")
     _tell_of_labels(dataset.path)
     counts = {name: len(dataset.records(name)) for name in dataset.classes}
     about = json.dumps(dataset.about | {"classes": counts})

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from polyscore.errors import require
+from polyscore.errors import is_count, require, shorten
 from polyscore.files.atomic import write_atomically
 from polyscore.rooms.dataset import Dataset
+from polyscore.schema import count
 
+_LEAST = count(0, 2048)
 _TITLE, _GAP, _INK, _FLAWED = 14, 2, (40, 40, 40), (220, 40, 40)
 
 
@@ -21,7 +23,8 @@ def contact_sheet(dataset: Dataset, columns: int = 8, least: int = 96) -> Image.
         columns: rooms in a row, at most.
         least: pixels a side below which rooms are shown enlarged.
     """
-    require(columns >= 1, "columns", "be at least 1", columns, "Pass one or more.")
+    require(is_count(columns), "columns", "be at least 1, and whole", columns, "Pass one or more.")
+    require(_LEAST.holds(least), "least", _LEAST.rule, shorten(least), "Leave it out for 96.")
     rows = {name: len(dataset.records(name)[:columns]) for name in dataset.classes}
     side = dataset.resolution * max(1, -(-least // dataset.resolution))
     step, line = side + _GAP, side + _GAP + _TITLE

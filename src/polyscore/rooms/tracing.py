@@ -7,6 +7,7 @@ side in processes.
 from __future__ import annotations
 
 import math
+import os
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -145,7 +146,8 @@ def _first() -> int:
 
 
 @cache
-def _denoiser() -> tuple[Any, Any, Any]:
+def _denoiser(process: int) -> tuple[Any, Any, Any]:
+    """The denoiser of a process: what it computes with does not survive a fork, after which it would wait for ever."""
     require_installed()
     import pyoidn
 
@@ -158,7 +160,7 @@ def _denoiser() -> tuple[Any, Any, Any]:
 
 def denoise(colour: Floats, albedo: Floats, normal: Floats) -> Floats:
     """Return colour (H, W, 3) without noise."""
-    pyoidn, device, rule = _denoiser()
+    pyoidn, device, rule = _denoiser(os.getpid())
     names = ("color", "albedo", "normal", "output")
     images = [np.ascontiguousarray(image) for image in (colour, albedo, normal, np.empty_like(colour))]
     for name, image in zip(names, images, strict=True):

@@ -129,6 +129,8 @@ def _pace(every: int, save_after: float, stop_after: float | None) -> Pace:
 
 
 def _recipe(recipe: Recipe | None, fields: dict[str, Any]) -> Recipe:
+    require(recipe is None or isinstance(recipe, Recipe), "recipe", "be a Recipe, or None", shorten(recipe),
+            "Write its fields themselves: fit(data, steps=5000).")  # fmt: skip
     for name in fields:
         require_known(name, Recipe.names(), "an option of fit", "Leave it out.")
     return Recipe(**fields) if recipe is None else dataclasses.replace(recipe, **fields)

@@ -50,7 +50,7 @@ class Recipe(Checked):
     """
 
     model: str = setting("conditional", choice(MODELS))
-    steps: int = setting(None, count())
+    steps: int = setting(None, count(1, 10**9))
     batch: int = setting(512, count())
     learning_rate: float = setting(None, number(0, 1e300, ends=False))
     width: int = setting(None, count())

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polyscore.experiments.cells import COMPOSITION
+from polyscore.errors import is_count
+from polyscore.experiments.cells import COMPOSITION, is_name
 from polyscore.experiments.records import Record
 from polyscore.experiments.store import Store
 from polyscore.images.counting import NONE
-from polyscore.paper.images.settings import KINDS, OBJECTS
+from polyscore.images.recipe import MODELS
+from polyscore.notices import warn
+from polyscore.paper.images.settings import KINDS, OBJECTS, SETTINGS
+from polyscore.rooms.dataset import CLASS
 
+_SHARES = ("tv", "tv_low", "tv_high", "tv_floor", "p", "accuracy", "alarms")
+_MORE = ("frechet", "kernel", "ancestors")
+_VERDICTS = 5  # four classes and none
+_ROUNDING = 1e-5  # records hold six digits
 _ORDER = [f"{kind}-{other}" for other in OBJECTS for kind in KINDS]
 
 
@@ -95,12 +104,48 @@ def rows(store: Store) -> list[Row]:
 
 
 def _row(record: Record, protocols: Mapping[str, Any]) -> Row | None:
-    content = (protocols.get(record.protocol, {}).get("content") or {}).get("images")
+    content = protocols.get(record.protocol, {}).get("content")
+    content = content.get("images") if isinstance(content, dict) else None
     if not isinstance(content, dict) or "tv" not in record.results:
         return None
+    known = SETTINGS.get(record.cell.family)
+    if not _is_told(content) or not _is_counted(record.results, known.mixtures.classes if known else None):
+        warn(
+            f"a record of images should hold all that the report shows; {record.key} of {record.cell.family} does not, "
+            "and is passed over. Compute it again."
+        )
+        return None
     return Row(
-        record.key, record.cell.family, str(content["models"]), str(content["variant"]), int(content["resolution"]),
+        record.key, record.cell.family, content["models"], content["variant"], content["resolution"],
         record.cell.particles, record.cell.target, record.results, record.about, content,
+    )  # fmt: skip
+
+
+def _is_told(content: Mapping[str, Any]) -> bool:
+    """Whether a protocol says of its images what the report says."""
+    recipe = content.get("recipe")
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("unet", {}), dict):
+        return False
+    variant, steps = content.get("variant"), recipe.get("steps")
+    named = content.get("models") in MODELS and (variant == "" or is_name(variant))
+    return named and is_count(content.get("resolution")) and (steps is None or is_count(steps))
+
+
+def _is_counted(results: Mapping[str, float], classes: tuple[str, ...] | None) -> bool:
+    """Whether results hold four classes and none, with everything that is shown of each, in numbers that can be.
+
+    Args:
+        classes: those of a setting that claims are made of.
+    """
+    names = [name.removeprefix("count ") for name in results if name.startswith("count ")]
+    asked = [f"{part} {name}" for part in ("share", "low", "high", "mass") for name in names]
+    shares = [*asked, *_SHARES]
+    return (
+        len(names) == _VERDICTS and names[-1] == NONE and classes in (None, tuple(names[:-1]))
+        and all(re.fullmatch(CLASS, name) for name in names)
+        and all(name in results for name in (*shares, *_MORE)) and ("warp" in results) == ("warp error" in results)
+        and all(-_ROUNDING <= results[name] <= 1 + _ROUNDING for name in shares)
+        and all(results[f"count {name}"] >= 0 for name in names) and sum(results[f"count {n}"] for n in names) >= 1
     )  # fmt: skip
 
 

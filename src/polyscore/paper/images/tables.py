@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from polyscore.experiments.formats import spreadsheet
 from polyscore.images.counting import NONE
 from polyscore.paper.images.reading import Row
 
@@ -70,10 +71,11 @@ def csv_text(rows: Sequence[Row]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     heads = ["resolution", "setting", "models", "variant", "train_steps", "target", "particles"]
-    writer.writerow([*heads, *names, "device", "seconds", "train_seconds"])
+    writer.writerow([*heads, *map(spreadsheet, names), "device", "seconds", "train_seconds"])
     for row in rows:
         place = [row.resolution, row.setting, row.models, row.variant, row.train_steps, row.target, row.particles]
-        about = [row.about.get(name, "") for name in ("device", "seconds", "train_seconds")]
+        device = spreadsheet(str(row.about.get("device", "")))
+        about = [device, *(row.about.get(name, "") for name in ("seconds", "train_seconds"))]
         writer.writerow([*place, *(row.results.get(name, "") for name in names), *about])
     return buffer.getvalue()
 
