@@ -188,6 +188,14 @@ def test_a_run_is_a_folder(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "model.safetensors" in result.stderr
 
 
+def test_a_folder_of_another_kind_of_model_is_told_by_what_reads_it(tmp_path: Path) -> None:
+    for file, reader in (("network-0001-of-0001.safetensors", "images.load"), ("model_index.json", "from_diffusers")):
+        (folder := tmp_path / reader).mkdir()
+        (folder / file).write_bytes(b"")
+        result = draw(folder, tmp_path / "out.csv")
+        assert result.exit_code == 2 and f"ps.{reader}" in result.stderr
+
+
 NETWORK = """
 from dataclasses import dataclass
 from torch import nn
