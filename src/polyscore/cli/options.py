@@ -15,7 +15,7 @@ _GPUS = "GPUs a task on ray (also a fraction) or submitit; 1 with --device cuda,
 _ADDRESS = "Of a running Ray cluster, host:port; without it Ray starts here."
 _SAVE = "Keep 500 points of every cell of run 0, for the sample grids."
 
-SpecFile = Annotated[Path, typer.Argument(help="YAML file with `experiments:` of your own.", metavar="SPEC.yaml")]
+SpecFile = Annotated[Path, typer.Argument(help="YAML file with experiments of your own.", metavar="SPEC.yaml")]
 Runs = Annotated[int | None, typer.Option(help="Runs a cell; those of the experiment by default.")]
 Particles = Annotated[str | None, typer.Option(help=_PARTICLES)]
 Quick = Annotated[bool, typer.Option("--quick", help=_QUICK)]
