@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Annotated
 
@@ -31,3 +32,9 @@ Minutes = Annotated[int | None, typer.Option(help="Time limit of a SLURM task.",
 Networks = Annotated[int | None, typer.Option(help="Networks trained together in a job; fewer make more jobs.")]
 SaveSamples = Annotated[bool, typer.Option(help=_SAVE)]
 Out = Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")]
+
+
+def names_of(text: str) -> list[str]:
+    """Names between commas, as a table's own first line would hold them: one with a comma in it stands in quotes."""
+    lines = list(csv.reader([text], skipinitialspace=True))
+    return [name.strip() for line in lines for name in line]
