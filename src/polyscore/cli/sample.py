@@ -233,7 +233,6 @@ def _show(summary: dict[str, Any]) -> None:
 def _lines(summary: dict[str, Any]) -> dict[str, str]:
     """What is shown of a run, by name."""
     number = "{:.4g}".format
-    lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
     exact, evidence = summary["exact_log_evidence"], summary["log_evidence"]
     weighted = evidence == evidence
     return {
@@ -243,14 +242,22 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
         "samples": f"{summary['n']} of {summary['particles']} particles each",
         "mean": " ".join(map(number, summary["mean"][:6])),
         "std": " ".join(map(number, (summary["std"] or [])[:6])),
-        "lowest ESS": f"median {number(lowest['median'])}, worst {number(lowest['worst'])} of {summary['particles']}",
-        "unique ancestors": f"median {number(ancestors['median'])}, worst {number(ancestors['worst'])}",
-        "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
+        **(_swarms(summary) if summary["particles"] > 1 else {}),
         "log evidence": (f"{number(evidence)}{_error(summary)}" if weighted else _NO_EVIDENCE)
         + (_reference(exact, summary["exact_ess"]) if exact is not None else ""),
         **_data(summary["moved"]),
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
+    }
+
+
+def _swarms(summary: dict[str, Any]) -> dict[str, str]:
+    """What weights did to a swarm; one particle has all of its own weight, and says nothing by it."""
+    lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
+    return {
+        "lowest ESS": f"median {lowest['median']:.4g}, worst {lowest['worst']:.4g} of {summary['particles']}",
+        "unique ancestors": f"median {ancestors['median']:.4g}, worst {ancestors['worst']:.4g}",
+        "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
     }
 
 
