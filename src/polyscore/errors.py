@@ -168,6 +168,11 @@ def listed(names: Collection[object], most: int = 30, show: Callable[[object], s
     return row if len(names) <= most else f"{row}, ... ({len(names)} in all)"
 
 
+def in_a_row(name: object) -> str:
+    """Return a name as it stands between commas: in quotes where it holds one."""
+    return f'"{name}"' if "," in str(name) else str(name)
+
+
 def named(names: Sequence[str]) -> str:
     """Return one condition or several as the subject of a sentence."""
     return f"condition {names[0]!r}" if len(names) == 1 else f"conditions {listed(names)}"

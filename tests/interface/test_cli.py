@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,12 @@ def test_starting_imports_nothing_heavy() -> None:
 def test_every_command_has_help_with_an_example(command: str) -> None:
     shown = run(command, "--help")
     assert shown.exit_code == 0 and "Example" in shown.stdout
+
+
+def test_one_particle_has_no_figures_of_a_swarm(tmp_path: Path) -> None:
+    """An ESS of 1 in 1 and one ancestor of one read like a finding, and say nothing."""
+    shown = run("sample", EXAMPLE, "a1 * a2 / base", "-n", "20", "--naive", "--out", str(tmp_path / "out.csv")).stdout
+    assert "decays in every direction" in shown and not re.search("lowest ESS|unique ancestors|clipped rates", shown)
 
 
 def test_sample_writes_npz_plot_and_summary(tmp_path: Path) -> None:

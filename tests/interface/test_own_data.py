@@ -114,6 +114,8 @@ def test_columns_with_commas_in_their_names_can_be_chosen(tmp_path: Path) -> Non
     result = run("fit", tmp_path / "odd.csv", "-o", tmp_path / "RUN", *asked)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["variables"] == ["CD4+", "size, µm"]
+    shown = run("fit", tmp_path / "odd.csv", "-o", tmp_path / "RUN", *asked[:-1]).stdout
+    assert 'CD4+, "size, µm"' in shown
 
 
 def test_a_run_says_how_far_its_rows_go_and_which_sampler_drew_the_picture(tmp_path: Path, monkeypatch) -> None:
@@ -128,6 +130,23 @@ def test_a_run_says_how_far_its_rows_go_and_which_sampler_drew_the_picture(tmp_p
     shown = " ".join(run(*asked, "-o", tmp_path / "two.csv", "--force").stdout.split())
     assert f"as many other rows would move its mean or width by {told['moved']:.2g} deviations" in shown
     assert len(drawn) == 2 and drawn[0].endswith(", 50 samples") and "Auto" not in drawn[0]
+
+
+def test_the_command_line_draws_the_variables_it_is_asked_for(tmp_path: Path, monkeypatch) -> None:
+    noise = np.random.default_rng(0).normal(size=(60, 3))
+    rows = ['condition,CD4,"size, µm",depth', *(f"{'ab'[k % 2]},{u},{v},{w}" for k, (u, v, w) in enumerate(noise))]
+    (tmp_path / "odd.csv").write_text("\n".join(rows), encoding="utf-8")
+    p = ps.fit(tmp_path / "odd.csv", condition_column="condition", kind="mixture")
+    p.save(tmp_path / "three")
+    assert '"size, µm", depth' in repr(p)
+    drawn: list[object] = []
+    monkeypatch.setattr("polyscore.plots.scatter", lambda shown, **options: drawn.append(options["variables"]))
+    asked = ["sample", tmp_path / "three", "a", "-n", 5, "--naive", "-o", tmp_path / "x.csv", "--force"]
+    plot = ["--plot", tmp_path / "x.png"]
+    assert run(*asked, *plot, "--variables", 'depth, "size, µm"').exit_code == 0 and drawn == [["depth", "size, µm"]]
+    refused = run(*asked, *plot, "--variables", "width")
+    assert refused.exit_code == 2 and "a variable must be one of" in refused.stderr
+    assert "--plot" in run(*asked, "--variables", "depth").stderr and len(drawn) == 1
 
 
 def test_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -186,6 +205,14 @@ def test_a_run_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = draw(tmp_path / "empty", tmp_path / "out.csv")
     assert result.exit_code == 2 and "model.safetensors" in result.stderr
+
+
+def test_a_folder_of_another_kind_of_model_is_told_by_what_reads_it(tmp_path: Path) -> None:
+    for file, reader in (("network-0001-of-0001.safetensors", "images.load"), ("model_index.json", "from_diffusers")):
+        (folder := tmp_path / reader).mkdir()
+        (folder / file).write_bytes(b"")
+        result = draw(folder, tmp_path / "out.csv")
+        assert result.exit_code == 2 and f"ps.{reader}" in result.stderr
 
 
 NETWORK = """

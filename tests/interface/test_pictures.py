@@ -114,6 +114,23 @@ def test_long_titles_stay_inside(drawn: list[Any], tmp_path: Path) -> None:
     assert [texts_outside(figure) for figure in drawn] == [[], []]
 
 
+def test_long_titles_of_the_papers_settings_stay_inside(drawn: list[Any], tmp_path: Path) -> None:
+    """Labels of small numbers are wide, and move the panel's middle, and with it the title, to the right."""
+    column = Column("analytic", 0)
+    rows = {k: [Compared(k, column, (0.0312, 0.0401))] for k in (1, 4, 16)}
+    label = "gaussian-nonfactorized-ood ours"
+    table = ResultTable("gaussian-nonfactorized-ood", "analytic", "sw2", (column,), rows, label)
+    figures.against_particles(tmp_path / "a.png", [table] * 2)
+    assert texts_outside(drawn[0]) == []
+
+
+def test_a_short_range_has_ticks_too(drawn: list[Any], tmp_path: Path) -> None:
+    """From 0.09 to 0.14 there is one of 1, 2 and 5: a scale that nobody could read."""
+    curves(tmp_path / "a.png", [measured({1: {0: (0.09, 0.1)}, 4: {0: (0.11, 0.14)}})])
+    (axis,), low, high = drawn[0].axes, *drawn[0].axes[0].get_ylim()
+    assert axis.get_yscale() == "log" and sum(low <= tick <= high for tick in axis.get_yticks()) > 1
+
+
 GRID = """
 families: {f: family.yaml}
 samplers: {a-sampler-with-a-rather-long-name: {kind: denoise, steps: 4}, short: {kind: denoise, steps: 5}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,25 @@ def test_skewed_variables_fill_the_picture() -> None:
     for axis in (*plots.density(points).axes, plots.scatter(points[:, :2]).axes[0]):
         low, high = axis.get_xlim()
         assert -0.1 * high < low < 0 and high > 5 * points.median(0).values.min()
+
+
+def test_labels_of_ticks_do_not_overlap() -> None:
+    """Points within a thousandth of -1 need labels of seven signs."""
+    points = torch.tensor([[-1.0, 0.34], [-0.9986, 0.62]])
+    figure = plots.scatter(points)
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    low, high = axis.get_xlim()
+    labels = [label for label in axis.get_xticklabels() if low <= label.get_position()[0] <= high]
+    boxes = [label.get_window_extent() for label in labels]
+    assert len(boxes) > 1 and all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_few_points_are_counted_in_few_bins() -> None:
+    """60 bins of 100 points are five points each where most are: noise in place of a shape."""
+    for n, most in ((100, 20), (50_000, 60)):
+        (axis,) = plots.density(torch.randn(n, 1, generator=torch.Generator().manual_seed(0))).axes
+        assert most / 2 < len(axis.patches) <= most
 
 
 def test_odd_points_and_names_are_drawn() -> None:

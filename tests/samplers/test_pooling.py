@@ -102,6 +102,14 @@ def test_a_run_says_that_outputs_are_pooled():
     assert "pooled=True" in run.sampler
 
 
+def test_swarms_of_scores_that_may_be_wrong_are_pooled_by_those_who_trust_them():
+    """The swarm that strays furthest may hold all evidence: of networks no more is promised than the help says."""
+    plain = quiet(ps.FeynmanKac(4, threshold=0.5), far_apart(), 2000, 0)
+    for arithmetic, trusted in (("closed form", False), ("model", True)):
+        (advice,) = (one for one in replace(plain, arithmetic=arithmetic).findings if "pooled=True" in one)
+        assert ("with scores that you trust" in advice) == trusted
+
+
 def test_a_file_says_that_its_rows_are_no_swarms(tmp_path):
     """Evidence is saved swarm by swarm, and pooled samples stand in no order of these."""
     for one in (True, False):

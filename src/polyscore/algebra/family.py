@@ -19,6 +19,7 @@ from polyscore.errors import (
     ScoreError,
     UnknownConditionError,
     check_conditions,
+    in_a_row,
     is_count,
     listed,
     named,
@@ -214,9 +215,9 @@ class Family(Mapping[str, "Composition"]):
             shown = [*shown[: _MOST_SHOWN - 1], f"  ... and {len(names) - _MOST_SHOWN + 1} more"]
         head = f"Family of {len(names)} condition{'s' * (len(names) > 1)}, event {self.event}, {self.schedule}"
         if self.has_names:
-            head += f"\n  variables: {listed(self.variables, _MOST_SHOWN, str)}"
+            head += f"\n  variables: {listed(self.variables, _MOST_SHOWN, in_a_row)}"
         if self.units is not None:
-            head += f"\n  {self.units.described(self.variables)}; points, scores and densities are in the data's units"
+            head += f"\n  {self.units.described(self.variables)}; all but the members below is in the data's units"
         return "\n".join([head, *shown])
 
     def scores(self, y: Tensor, t: Tensor, conditions: list[str]) -> Tensor:

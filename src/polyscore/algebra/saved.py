@@ -36,10 +36,20 @@ def model_file(path: str | Path) -> Path:
     """Return the model file that `path` names: itself, or that of a folder which `polyscore fit` wrote."""
     path = path_of(path)
     if isdir(path) and not isfile(with_suffix(path)):  # which answer no to names that no system takes
-        hint = "The same command of `polyscore fit` goes on." if isfile(path / TRAINING) else "Check the path."
-        require(isfile(path / MODEL), "a folder with a model", f"hold {MODEL}", f"{path} without it", hint)
+        require(isfile(path / MODEL), "a folder with a model", f"hold {MODEL}", f"{path} without it", _reader(path))
         return path / MODEL
     return path
+
+
+def _reader(path: Path) -> str:
+    """Return what reads a folder that holds no model of a table, as far as its files tell."""
+    if isfile(path / TRAINING):
+        return "The same command of `polyscore fit` goes on."
+    if isdir(path / "export") or isdir(path / "checkpoints") or any(path.glob("network-*.safetensors")):
+        return "A model of images is read by ps.images.load."
+    if isfile(path / "model_index.json") or isfile(path / "config.json"):
+        return "A model of diffusers is read by ps.from_diffusers."
+    return "Check the path."
 
 
 def build_family(checkpoint: Checkpoint) -> Family:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
-from polyscore.errors import visible
+from polyscore.cli.options import names_of
+from polyscore.errors import in_a_row, listed, visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Family
@@ -81,7 +81,7 @@ def command(
         recipe = Recipe(model=model, batch=batch, ema=ema, kind=kind, options=_mapping(options), standardise=not plain,
                         **{name: value for name, value in sizes.items() if value is not None})  # fmt: skip
         check_run(out, force)
-        names = None if columns is None else _names(columns)
+        names = None if columns is None else names_of(columns)
         data = table_of(table, condition_column, names)
         how: dict[str, Any] = {"seed": seed, "ensemble": ensemble, "recipe": recipe, "device": device}
         family, path = _trained(data, out, force, tell, seconds=seconds, **how)
@@ -90,12 +90,6 @@ def command(
         show.write_json(summary)
     else:
         _show(summary, out, context.find_object(tuple) or ())
-
-
-def _names(text: str) -> list[str]:
-    """Names between commas, as a table's own first line would hold them: one with a comma in it stands in quotes."""
-    lines = list(csv.reader([text], skipinitialspace=True))
-    return [name.strip() for line in lines for name in line]
 
 
 def _mapping(text: str) -> Any:
@@ -223,4 +217,4 @@ def _control(conditions: list[str]) -> str | None:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
+    return listed(names, 12, in_a_row)

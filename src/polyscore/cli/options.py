@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ _GPUS = "GPUs a task on ray (also a fraction) or submitit; 1 with --device cuda,
 _ADDRESS = "Of a running Ray cluster, host:port; without it Ray starts here."
 _SAVE = "Keep 500 points of every cell of run 0, for the sample grids."
 
-SpecFile = Annotated[Path, typer.Argument(help="YAML file with `experiments:` of your own.", metavar="SPEC.yaml")]
+SpecFile = Annotated[Path, typer.Argument(help="YAML file with experiments of your own.", metavar="SPEC.yaml")]
 Runs = Annotated[int | None, typer.Option(help="Runs a cell; those of the experiment by default.")]
 Particles = Annotated[str | None, typer.Option(help=_PARTICLES)]
 Quick = Annotated[bool, typer.Option("--quick", help=_QUICK)]
@@ -31,3 +32,9 @@ Minutes = Annotated[int | None, typer.Option(help="Time limit of a SLURM task.",
 Networks = Annotated[int | None, typer.Option(help="Networks trained together in a job; fewer make more jobs.")]
 SaveSamples = Annotated[bool, typer.Option(help=_SAVE)]
 Out = Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")]
+
+
+def names_of(text: str) -> list[str]:
+    """Names between commas, as a table's own first line would hold them: one with a comma in it stands in quotes."""
+    lines = list(csv.reader([text], skipinitialspace=True))
+    return [name.strip() for line in lines for name in line]

@@ -23,7 +23,7 @@ STORE = Path("runs/paper")  # not results/paper, the committed one: trying somet
 _HELP = {
     "store": "Folder of results; the repository's own, computed on a GPU, is results/paper.",
     "names": "Experiments (see `polyscore paper list`), or settings for both kinds of model.",
-    "spec": "YAML file with `experiments:` of your own; NAMEs are then those in it.",
+    "spec": "YAML file with experiments of your own, in place of the paper's.",
     "family": "Learned scores saved by `Family.save`, for Figure 1's second row.",
 }
 Names = Annotated[list[str] | None, typer.Argument(help=_HELP["names"], metavar="[NAME]...")]

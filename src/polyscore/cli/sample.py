@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyscore.cli import show
+from polyscore.cli.options import names_of
 from polyscore.cli.sampler import Flags, make_sampler
 from polyscore.errors import visible
 
@@ -35,6 +36,8 @@ _HELP = {
     "sampler": "A sampler by kind, such as denoise, or a mapping such as '{kind: denoise, steps: 50}'.",
     "out": "Samples, by ending: .npz, .csv or .parquet.",
     "plot": "Also draw the samples: .png, .pdf or .svg.",
+    "variables": "The one or two variables to draw, as a,b, one that holds a comma in double quotes; the first two by "
+    "default.",
     "force": "Replace files that are there.",
 }
 
@@ -60,6 +63,7 @@ def command(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the CPU by default.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help=_HELP["out"])] = Path("samples.npz"),
     plot: Annotated[Path | None, typer.Option(help=_HELP["plot"])] = None,
+    variables: Annotated[str | None, typer.Option(help=_HELP["variables"], show_default=False)] = None,
     force: Annotated[bool, typer.Option("--force", help=_HELP["force"])] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
@@ -79,6 +83,7 @@ def command(
         source = source_of(family)
         target, picture = _outputs(out, plot, force, source.files)
         q, chosen = _composed(expression, source, device), make_sampler(options)
+        drawn = _drawn(variables, plot, q)
         run = chosen.sample(q, n, seed, device=device, progress=lambda done, steps: tell(done, steps, "sampling"))
         summary = summarise(q, run) | {
             "sampler": run.sampler,
@@ -88,7 +93,7 @@ def command(
         }
         run.save(target, force=force, about=summary)
         if picture:
-            _plot(picture, run, q)
+            _plot(picture, run, q, drawn)
         summary |= {"warnings": warned, "files": [str(path) for path in (target, picture) if path]}
     if as_json:
         show.write_json(summary)
@@ -187,12 +192,23 @@ def _exact_evidence(q: Composition) -> dict[str, float | None]:
     return {"exact_log_evidence": evidence, "exact_ess": ess if math.isfinite(ess) else None}
 
 
-def _plot(path: Path, run: Run, q: Composition) -> None:
+def _drawn(variables: str | None, plot: Path | None, q: Composition) -> list[str] | None:
+    """The variables to draw, refused before the work where there are none of that name."""
+    from polyscore.errors import require
+    from polyscore.plots.clouds import indices
+
+    if variables is None:
+        return None
+    require(plot, "--variables", "say what --plot draws", "no --plot", "Add one.")
+    indices(names := names_of(variables), q.family.variables, len(q.family.variables), 2)
+    return names
+
+
+def _plot(path: Path, run: Run, q: Composition, variables: list[str] | None) -> None:
     from polyscore import plots
 
-    plots.scatter(
-        {f"{run.sampler.partition('(')[0]}, {len(run.samples)} samples": run}, title=repr(q), path=path, force=True
-    )
+    shown = {f"{run.sampler.partition('(')[0]}, {len(run.samples)} samples": run}
+    plots.scatter(shown, variables=variables, title=repr(q), path=path, force=True)
 
 
 def _verdict(summary: dict[str, Any]) -> str:
@@ -217,7 +233,6 @@ def _show(summary: dict[str, Any]) -> None:
 def _lines(summary: dict[str, Any]) -> dict[str, str]:
     """What is shown of a run, by name."""
     number = "{:.4g}".format
-    lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
     exact, evidence = summary["exact_log_evidence"], summary["log_evidence"]
     weighted = evidence == evidence
     return {
@@ -227,14 +242,22 @@ def _lines(summary: dict[str, Any]) -> dict[str, str]:
         "samples": f"{summary['n']} of {summary['particles']} particles each",
         "mean": " ".join(map(number, summary["mean"][:6])),
         "std": " ".join(map(number, (summary["std"] or [])[:6])),
-        "lowest ESS": f"median {number(lowest['median'])}, worst {number(lowest['worst'])} of {summary['particles']}",
-        "unique ancestors": f"median {number(ancestors['median'])}, worst {number(ancestors['worst'])}",
-        "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
+        **(_swarms(summary) if summary["particles"] > 1 else {}),
         "log evidence": (f"{number(evidence)}{_error(summary)}" if weighted else _NO_EVIDENCE)
         + (_reference(exact, summary["exact_ess"]) if exact is not None else ""),
         **_data(summary["moved"]),
         "wrote": ", ".join(map(visible, summary["files"])),
         "verdict": _verdict(summary),
+    }
+
+
+def _swarms(summary: dict[str, Any]) -> dict[str, str]:
+    """What weights did to a swarm; one particle has all of its own weight, and says nothing by it."""
+    lowest, ancestors = summary["lowest_ess"], summary["unique_ancestors"]
+    return {
+        "lowest ESS": f"median {lowest['median']:.4g}, worst {lowest['worst']:.4g} of {summary['particles']}",
+        "unique ancestors": f"median {ancestors['median']:.4g}, worst {ancestors['worst']:.4g}",
+        "clipped rates": f"{100 * summary['clipped_fraction']:.3g} %",
     }
 
 

@@ -93,17 +93,24 @@ def _scale(axis: Axes, means: list[float]) -> None:
 
     An unbiased estimate of a small distance is negative half of the time: what is negative says how large its noise is.
     """
-    from matplotlib.ticker import LogLocator
-
     if not any(means):
         return
     if min(means) > 0:
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        _tick(axis)
     else:
         axis.set_yscale("symlog", linthresh=-min(means) or min(mean for mean in means if mean))
         axis.axhline(0, color=plots.GREY, lw=0.6)
     axis.yaxis.set_major_formatter("{x:g}")
+
+
+def _tick(axis: Axes) -> None:
+    """Mark 1, 2 and 5 of each decade, or equal steps where the range is too short to show two of those."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    ticks, (low, high) = LogLocator(subs=(1, 2, 5)), axis.get_ylim()
+    shown = [tick for tick in ticks.tick_values(low, high) if low <= tick <= high]
+    axis.yaxis.set_major_locator(ticks if len(shown) > 1 else MaxNLocator(4))
 
 
 def _curve(axis: Axes, column: list[Entry], colour: str, label: str, places: list[float], line: str) -> None:

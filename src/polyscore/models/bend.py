@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from polyscore.errors import CompositionError, listed, shorten
+from polyscore.errors import CompositionError, in_a_row, listed, shorten
 from polyscore.models.units import Units
 
 _REACH = 8.0  # deviations beyond which a bend goes on straight
@@ -117,7 +117,7 @@ class Bent(Units):
 
     def described(self, variables: Sequence[str]) -> str:
         powers = zip(variables, self.bend.power.flatten().tolist(), strict=True)
-        said = listed([f"{name} by {power:.2g}" for name, power in powers if power != 1], 12, str)
+        said = listed([f"{in_a_row(name)} by {power:.2g}" for name, power in powers if power != 1], 12, str)
         return f"standardised, bent ({said})"
 
     def __str__(self) -> str:

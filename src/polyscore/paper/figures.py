@@ -37,7 +37,7 @@ def against_particles(path: Path | str, tables: Sequence[PaperTable]) -> None:
 
 
 def _title(table: PaperTable) -> str:
-    return textwrap.fill(printable(title_of(table)), 44) + f"\n{table.models} models"
+    return textwrap.fill(printable(title_of(table)), 32) + f"\n{table.models} models"
 
 
 def _published(axis: Axes, column: list[Compared], colour: str, places: list[float]) -> None:

@@ -56,10 +56,15 @@ def coordinates(
         chosen = list(range(min(dim, most)))
         note = f"the first {most} of {dim} variables" if dim > most else ""
     else:
-        require(not isinstance(variables, str) and 1 <= len(variables) <= most, "variables",
-                f"be 1 to {most} names or numbers", shorten(variables, 100), "Name fewer, or one.")  # fmt: skip
-        chosen, note = [_index(variable, names, dim) for variable in variables], ""
+        chosen, note = indices(variables, names, dim, most), ""
     return chosen, [plain(names[k]) for k in chosen], note
+
+
+def indices(variables: Sequence[str | int], names: tuple[str, ...], dim: int, most: int) -> list[int]:
+    """Return the places of the variables that are asked for, by name or number."""
+    require(not isinstance(variables, str) and 1 <= len(variables) <= most, "variables",
+            f"be 1 to {most} names or numbers", shorten(variables, 100), "Name fewer, or one.")  # fmt: skip
+    return [_index(variable, names, dim) for variable in variables]
 
 
 def _index(variable: str | int, names: tuple[str, ...], dim: int) -> int:

@@ -54,6 +54,7 @@ def scatter(
     for axis, (name, points) in zip(axes, shown.items(), strict=True):
         scatter_panel(axis, points, GREEN if name == "target" else BLUE, reach, centre.tolist())
         axis.set_title(plain(name))
+        axis.locator_params("x", nbins=5)
         _name_axes(axis, labels)
         _stretch(axis, list(shown.values()), centre)
     return _written(figure, place)
@@ -151,15 +152,28 @@ def _name_axes(axis: Axes, labels: Sequence[str]) -> None:
 def _marginal(axis: Axes, columns: Mapping[str, Tensor], known: Any) -> None:
     """One variable: samples filled, the target a line, exact where its density is known."""
     span = _span(columns.values())
-    axis.hist(columns["samples"].numpy(), bins=60, range=span, density=True, color=BLUE, alpha=0.5, label="samples")
+    axis.hist(
+        columns["samples"].numpy(),
+        bins=_bins(columns["samples"]),
+        range=span,
+        density=True,
+        color=BLUE,
+        alpha=0.5,
+        label="samples",
+    )
     if known is not None:
         ticks = torch.linspace(*span, 500, dtype=torch.float64)
         axis.plot(ticks.numpy(), known.log_prob(ticks[:, None]).exp().numpy(), color=ORANGE, label="target")
     elif "target" in columns:
-        axis.hist(columns["target"].numpy(), bins=60, range=span, density=True, histtype="step", color=ORANGE,
-                  label="target")  # fmt: skip
+        axis.hist(columns["target"].numpy(), bins=_bins(columns["target"]), range=span, density=True, histtype="step",
+                  color=ORANGE, label="target")  # fmt: skip
     axis.set_xlim(*span)
     axis.set_yticks([])
+
+
+def _bins(values: Tensor) -> int:
+    """How many bins show a shape and not the noise of counts: twice Rice's rule, up to sixty."""
+    return min(60, 1 + int(4 * len(values) ** (1 / 3)))
 
 
 def _plane(axis: Axes, points: Tensor, known: Any, cells: int = 160) -> None:

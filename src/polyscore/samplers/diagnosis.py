@@ -122,10 +122,11 @@ def _of_shift(run: Run, particles: int) -> str:
     moved, error = (0.0, 0.0) if run.pooled else shift(run)
     if len(run.samples) < 5 * _FEWEST or not moved > max(_MOVED, 5 * error):
         return ""
+    trusted = "" if run.arithmetic == "closed form" else "with scores that you trust "
     return (
         "K should be large enough for swarms to count alike; weighted by their evidence, the samples' mean or width "
         f"would be {moved:.2g} deviations elsewhere: a bias of about that size is left by K = {particles}. Use "
-        f"{4 * particles} particles, or pooled=True, which draws outputs from all swarms by their evidence."
+        f"{4 * particles} particles, or {trusted}pooled=True, which draws outputs from all swarms by their evidence."
     )
 
 
