@@ -269,6 +269,16 @@ def test_the_input_array_is_not_shared():
     assert torch.equal(part.mean, torch.zeros(2, dtype=F64))
 
 
+def test_a_covariance_of_float32_products_is_symmetric_enough():
+    draw = torch.Generator().manual_seed(3)
+    basis = torch.linalg.qr(torch.randn(40, 40, generator=draw)).Q
+    cov = (basis * torch.linspace(0.3, 2.0, 40)) @ basis.T
+    assert not torch.equal(cov, cov.T)
+    exact = 0.5 * (cov + cov.T).double()
+    x = torch.randn(5, 40, generator=draw, dtype=torch.float64)
+    torch.testing.assert_close(ps.Gaussian(cov=cov).score(x), -torch.linalg.solve(exact, x.T).T)
+
+
 def test_precision_is_the_inverse():
     part = DISTRIBUTIONS["gaussian-4-full"]
     torch.testing.assert_close(part.precision @ part.cov, torch.eye(4, dtype=F64))

@@ -14,6 +14,8 @@ from torch import Tensor
 from polyscore.errors import ArgumentError, is_count, is_finite, require, shorten
 from polyscore.limits import require_memory
 
+_ROUNDED = 1e-5  # of a covariance, by which products of float32 matrices may miss symmetry
+
 
 def as_float64(value: Any, subject: str) -> Tensor:
     """Return `value` as a finite float64 CPU tensor: real numbers only, whatever holds them."""
@@ -81,7 +83,7 @@ def eigen(cov: Any, dim: int, subject: str = "cov") -> tuple[Tensor, Tensor | No
     require(cov.shape == (dim, dim), subject, f"be a scalar, ({dim},) or ({dim}, {dim})", tuple(cov.shape),
             "Write [10, 1] for a diagonal.")  # fmt: skip
     gap = (cov - cov.T).abs().max().item()
-    require(gap <= 1e-8 * cov.abs().max(), subject, "be symmetric", f"|cov - cov^T| up to {gap:.3g}",
+    require(gap <= _ROUNDED * cov.abs().max(), subject, "be symmetric", f"|cov - cov^T| up to {gap:.3g}",
             "Symmetrise it: (cov + cov.T) / 2.")  # fmt: skip
     values, basis = torch.linalg.eigh(0.5 * (cov + cov.T))
     return _positive(values, subject, cov), basis
