@@ -217,6 +217,16 @@ def test_rows_that_repeat_go_into_one_half():
     assert fit_halves(x[:1].repeat(50, 1), whole) == []
 
 
+def test_halves_of_too_few_points_for_the_components_tell_nothing():
+    """Of six clusters halves of few points hold one or two: that says nothing of the form, and passed for it."""
+    clusters = torch.tensor([(-3, 2.5), (0, 2.5), (3, 2.5), (-3, -2.5), (0, -2.5), (3, -2.5)], dtype=torch.float64)
+    draw = torch.Generator().manual_seed(4)
+    x = clusters.repeat(100, 1) + 0.6 * torch.randn(600, 2, generator=draw, dtype=torch.float64)
+    whole = fit_mixture(x)
+    assert whole.count == 6 and fit_halves(x[:350], whole) == []
+    assert [half.count for half in fit_halves(x, whole)] == [6, 6]
+
+
 def test_the_prior_keeps_components_off_single_points():
     """By hand: three points in one place, and d + 2 of the prior's, whose variances are a third of the data's."""
     x = torch.cat([three_parts(300), torch.tensor([[9.0, 9.0]], dtype=torch.float64).repeat(3, 1)])

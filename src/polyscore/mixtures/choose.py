@@ -23,6 +23,7 @@ from polyscore.rng import generator, some_rows
 _MOST = 24  # components
 _STARTS = 2  # by k-means++
 _BRIEF, _FEWEST = 12, 5  # rounds of a start; points that a component stands for, at least
+_TOLD = 30  # points of a half for each component of the whole, from which on BIC can find as many there
 _PATIENCE, _LEADING = 2, 2
 _SETTLED = 1e-4  # nats that a last round may still add
 _ENOUGH = 20_000  # points that decide the number of components and their shape
@@ -53,10 +54,10 @@ def fit_halves(points: Tensor, whole: Fit, seed: int = 0, most: int = _MOST, den
     """Return the mixtures that either half of the points gives, by the same rules but for the shape, which is kept.
 
     Where the form is right they differ by their standard errors; where it is not, by what BIC happened to make of the
-    points. Rows that repeat go into one half. None of fewer than 20 points.
+    points: so there are none where a half has too few for the components of the whole. Rows that repeat go into one.
     """
     x = some_rows(points.double(), _ENOUGH, seed)
-    if len(x) < 4 * _FEWEST:
+    if len(x) < 2 * _TOLD * (1 if whole.stacked else whole.count):
         return []
     distinct, which = torch.unique(x, dim=0, return_inverse=True)
     first = torch.randperm(len(distinct), generator=generator(seed, "halves"))[which] % 2 == 0
