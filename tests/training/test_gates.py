@@ -7,6 +7,7 @@ import torch
 import polyscore as ps
 from polyscore.algebra.alternatives import alternatives, halves
 from polyscore.mixtures import fit_mixture
+from polyscore.models.ensemble import Ensemble
 from polyscore.models.network import Network
 from polyscore.nn import structured
 from polyscore.nn.mixture import MixtureOptions
@@ -128,4 +129,17 @@ def test_open_networks_have_their_halves_and_are_redrawn_as_one():
         torch.testing.assert_close(half.family.members["b"].score(x, 0.3), expected)
     others = [other.family.members for other in alternatives(p["a"] * p["b"], 2)]
     assert all(other["a"].group is other["b"].group is not group for other in others)
+    assert [(other["a"].index, other["b"].index) for other in others] == [(0, 1), (0, 1)]
     assert not torch.equal(others[0]["a"].score(x, 0.3), others[1]["a"].score(x, 0.3))
+
+
+def test_alternatives_of_ensembles_are_their_models_as_many_as_the_smallest_has():
+    def models(count):
+        return [ps.Learned(lambda x, t, k=k: k * x, (2,), ps.VP()) for k in range(count)]
+
+    many, few = models(3), models(2)
+    p = ps.Family({"many": Ensemble(many), "few": Ensemble(few), "exact": ps.Gaussian(dim=2)})
+    found = [other.family.members for other in alternatives(p["many"] * p["few"] / p["exact"], 8)]
+    assert [(one["many"], one["few"]) for one in found] == list(zip(many, few, strict=False))
+    assert all(one["exact"] is p.members["exact"] for one in found)
+    assert len(alternatives(p["many"] / p["exact"], 8)) == 3
