@@ -32,6 +32,14 @@ def test_a_healthy_run_has_no_findings():
     assert "Nothing speaks against it" in run.summary()
 
 
+@pytest.mark.parametrize("name", ["dose^2", "IL-2 * TNF", "a"])
+def test_whether_scores_were_added_is_not_read_off_names(name):
+    p = ps.Family({name: ps.Gaussian(cov=1.0), "base": ps.Gaussian(cov=2.0)})
+    alone, added = (ps.Denoise().sample(q, 50).summary() for q in (p[name], p[name] ** 1.5 / p["base"] ** 0.5))
+    assert "Nothing speaks against it" in alone and "error of adding scores" in added
+    assert "Nothing speaks against it" in ps.auto(p[name]).sample(p[name], 50).summary()
+
+
 @pytest.mark.parametrize("particles", [2, 4])
 def test_too_few_particles_disagree_on_the_evidence_whatever_k(particles):
     """SW2 is 0.9 at K = 4 where K = 16 gives 0.04: the swarms' evidence knows it."""
