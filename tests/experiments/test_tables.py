@@ -171,10 +171,12 @@ def test_names_of_specs_do_not_break_latex(tmp_path: Path) -> None:
 
 
 def test_a_label_keeps_an_experiment_out_of_the_papers_tables(tmp_path: Path) -> None:
-    """One of another setting may have the name of one of the paper's."""
+    """One of another setting may have the name of one of the paper's, and a family of one's own begin like them."""
     every, store = invented(tmp_path, lambda c: 1.0)
     fake = dataclasses.replace(papers.named("mixture-id-conditional"), label="mixture-ood-conditional")
-    assert "table-2" not in {item.name for item in combined(list(compared_tables([every[0], fake], store)))}
+    own = dataclasses.replace(papers.named("mixture-id-conditional"), family="mixture-of-mine")
+    assert own.name == "mixture-of-mine-conditional" and own.label == ""
+    assert "table-2" not in {item.name for item in combined(list(compared_tables([every[0], fake, own], store)))}
 
 
 def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:
