@@ -192,6 +192,10 @@ def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:
     assert "is 1.00 times" in inside and "errors in 0, better in 0" in inside
     assert "is 2.74 times" in outside and "(median of 15)" in outside and "errors in 15, better in 0" in outside
     assert claims([]) == []
+    conditional, separate = (papers.named(f"mixture-ood-{kind}") for kind in KINDS)
+    other = dataclasses.replace(separate, expression="a1 * a2", label="other")
+    assert pairs([conditional, other], store) == []
+    assert pairs([conditional, other, separate], store) == pairs([conditional, separate], store) != []
 
 
 def test_figure_one_takes_its_learned_row_from_the_store(tmp_path: Path) -> None:
