@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,6 +115,15 @@ def test_a_bias_that_evidence_shows_is_told_where_it_is_beyond_its_error(slope, 
     moved, error = shift(claimed)
     assert any("deviations elsewhere" in finding for finding in claimed.findings) == told_
     assert moved == pytest.approx(slope, abs=0.1) if slope else 0.05 < moved < 5 * error
+
+
+@pytest.mark.parametrize("tilt, expected", [(lambda z: 0.2 * z, 0.2), (lambda z: 0.05 * z.square(), 0.5 / 0.9 - 0.5)],
+                         ids=["mean", "width"])  # fmt: skip
+def test_what_evidence_moves_is_told_in_deviations(tilt, expected):
+    """Of quantiles z of a normal: weights exp(z / 5) move its mean, exp(z^2 / 20) its variance to 1 / 0.9, of whose
+    change a half is the deviation's."""
+    z = torch.special.ndtri((torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000)
+    assert shift(SimpleNamespace(samples=z[:, None], log_evidence=tilt(z)))[0] == pytest.approx(expected, rel=0.02)
 
 
 def test_one_swarm_has_no_error_of_its_evidence_and_is_not_judged_by_it():
