@@ -210,6 +210,16 @@ def test_figure_one_takes_its_learned_row_from_the_store(tmp_path: Path) -> None
     assert [points[0, 0].item() for points in (*row.sources, *row.composed)] == [0, 1, 2, 3, 4]
 
 
+def test_figure_one_shows_no_other_composition(tmp_path: Path) -> None:
+    every = papers.named("gaussian-factorized-ood-conditional")
+    own, store = dataclasses.replace(every, expression="a1^0.5 * a2^0.5"), Store(tmp_path)
+    places = [(1, name) for name in ("a1", "a2", "base")] + [(k, "composition") for k in (1, 16)]
+    for k, target in places:
+        cell = own.cell(k, Column("conditional", 10_000), 0, target)
+        thumbnails.keep_points(store, cell, own.protocol_of(cell), torch.zeros(5, 2))
+    assert figures.stored_row([own], store) is None
+
+
 def test_the_cost_of_all_cells_is_computed_from_the_gpus_pace(tmp_path: Path) -> None:
     every, store = dataclasses.replace(papers.named("mixture-id-conditional"), runs=2), Store(tmp_path)
     with store.writing():
