@@ -6,13 +6,16 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import yaml
 
 from polyscore import paper
 from polyscore.experiments.driver import run
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.jobs import Job, Parcel, work
+from polyscore.experiments.protocol import Protocol
 from polyscore.experiments.store import Store
 
 PROTOCOL = dataclasses.replace(paper.PROTOCOL, swarms=64, steps=5, projections=16, train_steps=10, width=8, depth=1)
@@ -20,6 +23,18 @@ PROTOCOL = dataclasses.replace(paper.PROTOCOL, swarms=64, steps=5, projections=1
 
 def experiment(models: str = "conditional", runs: int = 2, setting: str = "gaussian-factorized-ood") -> Experiment:
     return paper.experiment(setting, models, train_sizes=(20, 50), particles=(1, 4), runs=runs, protocol=PROTOCOL)
+
+
+def spec_text(experiments: Mapping[str, Experiment]) -> str:
+    """Return the YAML of experiments on the paper's settings, with every default written out."""
+    lists = ("models", "train_sizes", "particles", "metrics")
+    entries = {
+        name: {"family": e.family, "runs": e.runs, "conditions_alone": e.conditions_alone}
+        | {key: list(getattr(e, key)) for key in lists}
+        | {"protocol": {key: v for key, v in vars(e.protocol).items() if key in Protocol.names() and key != "content"}}
+        for name, e in experiments.items()
+    }
+    return yaml.safe_dump({"experiments": entries}, sort_keys=False)
 
 
 def filled(path: Path, *experiments: Experiment) -> Store:

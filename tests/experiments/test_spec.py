@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 
 from polyscore import paper as papers
 from polyscore.errors import ArgumentError
+from polyscore.experiments import spec
 from polyscore.experiments.entries import SpecError, networks_of
 from polyscore.experiments.experiment import quick
 from polyscore.experiments.protocol import OF_A_SPEC, Protocol
 from polyscore.nn import NETWORKS, Stack
 from polyscore.paper import PROTOCOL, SETTINGS
-from polyscore.paper.specs import dump as dump_spec
+from polyscore.paper.specs import GROUND
 from polyscore.paper.specs import parse as parse_spec
-from polyscore.paper.specs import parse_one as parse_experiment
 from polyscore.paper.specs import read as load_spec
 from polyscore.schema import Checked, Domain, count, setting
+from small import spec_text
+
+parse_experiment = partial(spec.parse_experiment, ground=GROUND)
 
 
 class Named(Stack):
@@ -50,7 +54,7 @@ def test_specs_survive_the_round_trip(tmp_path: Path) -> None:
     every = {name: papers.named(name) for name in papers.names()} | {
         "small": quick(papers.named("mixture-ood-separate"))
     }
-    (tmp_path / "spec.yaml").write_text(dump_spec(every))
+    (tmp_path / "spec.yaml").write_text(spec_text(every))
     every["small"] = dataclasses.replace(every["small"], label="small")
     assert load_spec(tmp_path / "spec.yaml") == every
 

@@ -33,7 +33,7 @@ from polyscore.experiments.store import Store
 from polyscore.metrics.named import METRICS
 from polyscore.paper import PROTOCOL as PAPERS
 from polyscore.paper import specs
-from small import PROTOCOL, experiment, filled, results
+from small import PROTOCOL, experiment, filled, results, spec_text
 
 _SLOW_RUNNER = """
 import sys, time, torch
@@ -302,7 +302,7 @@ def test_experiments_travel_unchanged() -> None:
     chosen = experiment("separate")
     chosen.built, chosen.targets, chosen.key(next(chosen.cells()))  # what is kept does not travel
     assert pickle.loads(pickle.dumps(chosen)) == chosen
-    assert specs.parse(specs.dump({chosen.name: chosen})) == {chosen.name: chosen}
+    assert specs.parse(spec_text({chosen.name: chosen})) == {chosen.name: chosen}
     assert json.loads(json.dumps(chosen.to_dict()))["models"] == ["separate", "analytic"]
 
 

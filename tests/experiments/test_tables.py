@@ -171,10 +171,12 @@ def test_names_of_specs_do_not_break_latex(tmp_path: Path) -> None:
 
 
 def test_a_label_keeps_an_experiment_out_of_the_papers_tables(tmp_path: Path) -> None:
-    """One of another setting may have the name of one of the paper's."""
+    """One of another setting may have the name of one of the paper's, and a family of one's own begin like them."""
     every, store = invented(tmp_path, lambda c: 1.0)
     fake = dataclasses.replace(papers.named("mixture-id-conditional"), label="mixture-ood-conditional")
-    assert "table-2" not in {item.name for item in combined(list(compared_tables([every[0], fake], store)))}
+    own = dataclasses.replace(papers.named("mixture-id-conditional"), family="mixture-of-mine")
+    assert own.name == "mixture-of-mine-conditional" and own.label == ""
+    assert "table-2" not in {item.name for item in combined(list(compared_tables([every[0], fake, own], store)))}
 
 
 def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:
@@ -190,6 +192,10 @@ def test_the_appendix_claim_is_counted(tmp_path: Path) -> None:
     assert "is 1.00 times" in inside and "errors in 0, better in 0" in inside
     assert "is 2.74 times" in outside and "(median of 15)" in outside and "errors in 15, better in 0" in outside
     assert claims([]) == []
+    conditional, separate = (papers.named(f"mixture-ood-{kind}") for kind in KINDS)
+    other = dataclasses.replace(separate, expression="a1 * a2", label="other")
+    assert pairs([conditional, other], store) == []
+    assert pairs([conditional, other, separate], store) == pairs([conditional, separate], store) != []
 
 
 def test_figure_one_takes_its_learned_row_from_the_store(tmp_path: Path) -> None:
@@ -202,6 +208,16 @@ def test_figure_one_takes_its_learned_row_from_the_store(tmp_path: Path) -> None
     row = figures.stored_row([every], store)
     assert row is not None and "10000" in row.origin
     assert [points[0, 0].item() for points in (*row.sources, *row.composed)] == [0, 1, 2, 3, 4]
+
+
+def test_figure_one_shows_no_other_composition(tmp_path: Path) -> None:
+    every = papers.named("gaussian-factorized-ood-conditional")
+    own, store = dataclasses.replace(every, expression="a1^0.5 * a2^0.5"), Store(tmp_path)
+    places = [(1, name) for name in ("a1", "a2", "base")] + [(k, "composition") for k in (1, 16)]
+    for k, target in places:
+        cell = own.cell(k, Column("conditional", 10_000), 0, target)
+        thumbnails.keep_points(store, cell, own.protocol_of(cell), torch.zeros(5, 2))
+    assert figures.stored_row([own], store) is None
 
 
 def test_the_cost_of_all_cells_is_computed_from_the_gpus_pace(tmp_path: Path) -> None:

@@ -97,6 +97,15 @@ def test_correction_that_helps_in_distribution_only_is_said_to():
     assert claims._only_in_distribution(made)[0] == FAILS
 
 
+def test_a_rise_to_less_than_a_half_does_not_make_both_appear(tmp_path):
+    made = Store(tmp_path / "s")
+    with made.writing():
+        record(made, "id-painting", "conditional", 1, (0, 100, 100, 20, 36))
+        record(made, "id-painting", "conditional", 16, (0, 70, 70, 90, 26))
+    (found,) = (f for f in claims.findings(table(rows(made), 32)) if f.claim.text.startswith("K = 16 causes"))
+    assert found.verdict == FAILS and "z = 7.5" in found.evidence and "above 50 %" in found.claim.rule
+
+
 def test_what_is_missing_is_not_measured(tmp_path):
     made = Store(tmp_path / "s")
     with made.writing():

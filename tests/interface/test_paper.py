@@ -13,8 +13,7 @@ from polyscore.cli import app
 from polyscore.errors import ScoreError
 from polyscore.experiments.store import Store
 from polyscore.paper.demo import run_demo
-from polyscore.paper.specs import dump as dump_spec
-from small import experiment, filled
+from small import experiment, filled, spec_text
 
 
 def run(*arguments: object) -> Result:
@@ -23,7 +22,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    (tmp_path / "spec.yaml").write_text(dump_spec({"one": experiment(), "many": experiment("separate")}))
+    (tmp_path / "spec.yaml").write_text(spec_text({"one": experiment(), "many": experiment("separate")}))
     return tmp_path / "spec.yaml"
 
 

@@ -26,11 +26,12 @@ def test_following_parents_back_gives_the_starting_ancestors(options, chunk):
     assert (run.ancestry != torch.arange(8)).any()
 
 
-def test_outside_the_window_everyone_is_their_own_parent():
-    run = ps.FeynmanKac(particles=8, steps=40, ancestry=True, window=(0.0, 0.5), grid="equal").sample(
-        composed(), 30, seed=3
-    )
-    assert torch.equal(run.ancestry[:19].long(), torch.arange(8).expand(19, 30, 8))
+def test_swarms_are_resampled_after_the_steps_that_end_inside_of_the_window():
+    """After others everyone is their own parent."""
+    sampler = ps.FeynmanKac(8, 20, ancestry=True, resampling="multinomial", window=(0.28, 0.62), grid="equal")
+    chosen = (sampler.sample(composed(), 30, seed=3).ancestry != torch.arange(8)).flatten(1).any(1)
+    ends = 1 - torch.arange(1, 21) / 20
+    assert torch.equal(chosen, (ends >= 0.28) & (ends <= 0.62))
 
 
 def test_asking_changes_nothing_else():

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +31,14 @@ def test_a_healthy_run_has_no_findings():
     run, messages, _ = told(ps.FeynmanKac(16), ps.base_composition(FAR))
     assert run.findings == messages == []
     assert "Nothing speaks against it" in run.summary()
+
+
+@pytest.mark.parametrize("name", ["dose^2", "IL-2 * TNF", "a"])
+def test_whether_scores_were_added_is_not_read_off_names(name):
+    p = ps.Family({name: ps.Gaussian(cov=1.0), "base": ps.Gaussian(cov=2.0)})
+    alone, added = (ps.Denoise().sample(q, 50).summary() for q in (p[name], p[name] ** 1.5 / p["base"] ** 0.5))
+    assert "Nothing speaks against it" in alone and "error of adding scores" in added
+    assert "Nothing speaks against it" in ps.auto(p[name]).sample(p[name], 50).summary()
 
 
 @pytest.mark.parametrize("particles", [2, 4])
@@ -106,6 +115,15 @@ def test_a_bias_that_evidence_shows_is_told_where_it_is_beyond_its_error(slope, 
     moved, error = shift(claimed)
     assert any("deviations elsewhere" in finding for finding in claimed.findings) == told_
     assert moved == pytest.approx(slope, abs=0.1) if slope else 0.05 < moved < 5 * error
+
+
+@pytest.mark.parametrize("tilt, expected", [(lambda z: 0.2 * z, 0.2), (lambda z: 0.05 * z.square(), 0.5 / 0.9 - 0.5)],
+                         ids=["mean", "width"])  # fmt: skip
+def test_what_evidence_moves_is_told_in_deviations(tilt, expected):
+    """Of quantiles z of a normal: weights exp(z / 5) move its mean, exp(z^2 / 20) its variance to 1 / 0.9, of whose
+    change a half is the deviation's."""
+    z = torch.special.ndtri((torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000)
+    assert shift(SimpleNamespace(samples=z[:, None], log_evidence=tilt(z)))[0] == pytest.approx(expected, rel=0.02)
 
 
 def test_one_swarm_has_no_error_of_its_evidence_and_is_not_judged_by_it():

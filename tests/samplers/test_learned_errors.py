@@ -8,7 +8,7 @@ import torch
 import polyscore as ps
 from cases import SCHEDULES
 from polyscore.errors import DegeneracyWarning
-from polyscore.samplers.grids import Extent, equal_grid, extent_of, snr_grid
+from polyscore.samplers.grids import Extent, TimeGrid, equal_grid, extent_of, snr_grid
 from polyscore.samplers.quadratures import noise_products, trapezoid
 
 PARTS = {"a": ps.Gaussian(cov=[4.0, 1.0]), "b": ps.Gaussian(cov=[1.0, 4.0]), "base": ps.Gaussian(cov=4.0)}  # log Z = 0
@@ -85,6 +85,28 @@ def test_products_of_noise_are_integrated_exactly_where_they_are_linear_in_the_v
         expected = torch.trapezoid(g(t) * t * (1 - t), u)
         got = left[i] * g(grid.times[i]) + right[i] * g(grid.times[i + 1])
         assert got.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [ps.LinearFlow(), ps.Cosine()], ids=["LinearFlow", "Cosine"])
+def test_steps_from_pure_noise_and_to_the_data_itself_are_integrated_as_products_behave_there(schedule):
+    """E = alpha^2 / sigma^2 at alpha(1) = 0, where an end has no rate, and E = sigma^2 at t = 0, by fine sums."""
+    times = torch.tensor([1.0, 0.8, 0.3, 0.0], dtype=torch.float64)
+    left, right = noise_products(schedule, TimeGrid(times, -times.diff()), Extent(0.1, 1.0, (1.0,), 0.0, True, True))
+
+    def early(t):
+        return 0.5 * (schedule.diffusion(t) * schedule.alpha(t) / schedule.sigma(t) ** 2) ** 2
+
+    def late(t):
+        return 0.5 * schedule.diffusion(t) ** 2
+
+    assert (left[0], right[-1]) == (0, 0)
+    assert (right[0] * early(times[1])).item() == pytest.approx(middle_sum(early, 0.8, 1.0), rel=1e-4)
+    assert (left[-1] * late(times[2])).item() == pytest.approx(middle_sum(late, 0.0, 0.3), rel=1e-4)
+
+
+def middle_sum(g, start: float, stop: float, count: int = 200_000) -> float:
+    width = (stop - start) / count
+    return (g(start + width * (torch.arange(count, dtype=torch.float64) + 0.5)).sum() * width).item()
 
 
 def test_the_trapezoid_would_count_the_last_error_a_hundred_times():

@@ -35,6 +35,19 @@ def test_what_other_data_would_move_is_what_fits_to_other_data_differ_by():
     assert scatter / 1.5 < said.median().item() < 1.5 * scatter, (scatter, said)
 
 
+@pytest.mark.parametrize("others, expected", [
+    ((ps.Gaussian([0.2], 1.0), ps.Gaussian([0.1], 1.0)), math.sqrt((0.2**2 + 0.1**2) / 2)),
+    ((ps.Gaussian(cov=1.12, dim=1), ps.Gaussian(cov=0.88, dim=1)), 0.06),  # of the deviation: half of the variance's
+], ids=["mean", "width"])  # fmt: skip
+def test_it_is_the_root_mean_square_of_what_the_mean_or_the_deviation_is_moved_by(monkeypatch, others, expected):
+    own = ps.Family({"a": ps.Gaussian(dim=1, cov=1.0)})["a"]
+    monkeypatch.setattr(
+        "polyscore.samplers.support.alternatives", lambda *_: [ps.Family({"a": o})["a"] for o in others]
+    )
+    quantiles = torch.special.ndtri((torch.arange(512, dtype=torch.float64) + 0.5) / 512)
+    assert moved(own, quantiles[:, None]) == pytest.approx(expected, rel=0.03)
+
+
 def test_it_falls_with_the_root_of_the_rows():
     few, many = (moved(q, ps.exact(q).sample(512, seed=1)) for q in (composed(100), composed(10_000)))
     assert 5 < few / many < 20

@@ -353,7 +353,7 @@ def looks(q, sampler, swarms=6):
         states = iterate(plan, 0, swarms)
         next(states)
         plan.coefficients(0)
-        _ = plan.used, plan.halves, plan.scheme
+        _ = plan.used, plan.ends_alike, plan.scheme
         with Looks() as mode:
             for _ in states:
                 pass

@@ -120,7 +120,7 @@ def _claim(name: str, group: Sequence[Pair]) -> str:
 def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") -> list[Pair]:
     """Return the conditions by themselves and the compositions, conditional beside separate, setting by setting.
 
-    Only experiments of one protocol are compared, at the largest train size that both have.
+    Only experiments of one composition and protocol are compared, at the largest train size that both have.
     """
     found = []
     for one in experiments:
@@ -131,7 +131,7 @@ def pairs(experiments: Sequence[Experiment], store: Store, metric: str = "sw2") 
 
 
 def _is_partner(one: Experiment, other: Experiment) -> bool:
-    alike = (one.family, one.source, one.protocol) == (other.family, other.source, other.protocol)
+    alike = all(getattr(one, name) == getattr(other, name) for name in ("family", "source", "expression", "protocol"))
     kinds = (one.kinds, other.kinds) == KINDS
     return alike and kinds and bool(set(one.train_sizes) & set(other.train_sizes))
 

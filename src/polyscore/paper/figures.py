@@ -97,7 +97,8 @@ def sampled_row(family: Family, steps: int = 200) -> Strip:
 def stored_row(experiments: Sequence[Experiment], store: Store) -> Strip | None:
     """Return the learned row from the samples that a store keeps of run 0, or None where it lacks one."""
     for e in experiments:
-        if e.family != FIGURE_ONE or "conditional" not in e.learned or not e.train_sizes:
+        papers = e.family == FIGURE_ONE and e.expression is None
+        if not papers or "conditional" not in e.learned or not e.train_sizes:
             continue
         size = max(e.train_sizes)
         column = Column("conditional", size)

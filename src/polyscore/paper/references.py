@@ -10,7 +10,8 @@ from torch import Tensor
 from polyscore.algebra import base_composition
 from polyscore.errors import DegeneracyWarning
 from polyscore.experiments.references import REFERENCES, Wanted, target_of
-from polyscore.paper.settings import setting
+from polyscore.experiments.sources import family_of
+from polyscore.paper.settings import Setting, setting
 from polyscore.rng import derive
 from polyscore.targets import exact
 
@@ -30,11 +31,15 @@ def papers_points(wanted: Wanted) -> Tensor:
 
 
 def _method(wanted: Wanted) -> str | None:
-    if not wanted.family.startswith("mixture"):
+    """The paper's, for its mixtures and what it composes of them; else whatever serves."""
+    source = wanted.source
+    if not isinstance(source, Setting) or not source.name.startswith("mixture"):
         return None
     if wanted.alone:
         return "rejection"
-    return "rejection" if wanted.family.endswith("-id") else "product importance"
+    if dict(wanted.exponents) != base_composition(family_of(source)).exponents:
+        return None
+    return "rejection" if source.name.endswith("-id") else "product importance"
 
 
 @lru_cache(maxsize=64)

@@ -8,13 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from polyscore.errors import require, require_known, shorten
 from polyscore.experiments.cells import ANALYTIC
 from polyscore.experiments.experiment import Experiment
 from polyscore.experiments.protocol import LATER, Protocol
-from polyscore.experiments.spec import Ground, load_spec, parse_experiment, parse_spec
+from polyscore.experiments.spec import Ground, load_spec, parse_spec
 from polyscore.paper import references  # noqa: F401  (registers the paper's reference)
 from polyscore.paper.settings import SETTINGS, Setting
 
@@ -61,23 +59,6 @@ def read(path: Path | str) -> dict[str, Experiment]:
 def parse(text: str, source: str = "a spec") -> dict[str, Experiment]:
     """Return the experiments of a spec's text that may be in the paper's words."""
     return parse_spec(text, source, ground=GROUND)
-
-
-def parse_one(entry: Mapping[str, Any]) -> Experiment:
-    """Return the experiment of a mapping in the paper's words."""
-    return parse_experiment(entry, ground=GROUND)
-
-
-def dump(experiments: Mapping[str, Experiment]) -> str:
-    """Return the YAML of experiments on the paper's settings, with every default written out."""
-    lists = ("models", "train_sizes", "particles", "metrics")
-    entries = {
-        name: {"family": e.family, "runs": e.runs, "conditions_alone": e.conditions_alone}
-        | {key: list(getattr(e, key)) for key in lists}
-        | {"protocol": {key: v for key, v in vars(e.protocol).items() if key in Protocol.names() and key != "content"}}
-        for name, e in experiments.items()
-    }
-    return yaml.safe_dump({"experiments": entries}, sort_keys=False)
 
 
 @lru_cache(maxsize=1)

@@ -128,8 +128,9 @@ class Combined:
 
 
 def _is_part(table: PaperTable, kind: str, models: str) -> bool:
-    """Whether a table is one of the paper's, and not of an experiment that goes by a name of its own."""
-    return (table.metric, table.models, table.label) == ("sw2", models, "") and table.family.startswith(kind)
+    """Whether a table is one of the paper's, and not of a family or an experiment that goes by a name of its own."""
+    papers = table.family in TITLES and table.family.startswith(kind)
+    return papers and (table.metric, table.models, table.label) == ("sw2", models, "")
 
 
 def combined(every: Sequence[PaperTable]) -> list[Combined]:

@@ -274,7 +274,7 @@ def _doubt(run: Run, swarms: int) -> str:
 
 def verdict(run: Run) -> str:
     """What can be said where nothing was found."""
-    composed = " * " in run.composition or "^" in run.composition
+    composed = run.composition and run.possible_log_evidence != (0.0, 0.0)  # which is known of one condition alone
     unweighted = run.log_weights.shape[1] == 1 and not run.pooled
     if unweighted and composed and run.reason:
         return "Scores were added without weights, for the reason above; FeynmanKac(16) shows what those would change."

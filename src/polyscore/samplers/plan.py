@@ -139,7 +139,7 @@ class Plan:
         return frozenset(name for name, counts in columns if counts)
 
     @cached_property
-    def halves(self) -> bool:
+    def ends_alike(self) -> bool:
         """Whether both ends of every step count alike."""
         return torch.equal(*(self.scalars[:, Coefficients._fields.index(end)] for end in ("left", "right")))
 

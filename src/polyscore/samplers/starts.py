@@ -23,6 +23,7 @@ from polyscore.registry import Registry
 from polyscore.rng import generator
 from polyscore.samplers.moves import Move
 from polyscore.schedules import T_MIN
+from polyscore.smc import invert
 
 # Draws in a pool, the effective ones it must have, how much wider half of them are; and the deviation of log-weights
 # below which a path counts as Gaussian.
@@ -52,9 +53,7 @@ class Start:
     def draw(self, z: Tensor, u: Tensor) -> Tensor:
         """Return points for standard normals `(..., *event)` or, from a pool, for uniforms `(...)`."""
         if self.pool is not None and self.shares is not None:
-            total = self.shares.to(u.device)
-            chosen = torch.searchsorted(total, (u.double() * total[-1]).flatten(), right=True).clamp_max(len(total) - 1)
-            return self.pool.to(z)[chosen].view_as(z)
+            return self.pool.to(z)[invert(self.shares.to(u.device), u.flatten())].view_as(z)
         if isinstance(self.root, float):
             return z * self.root
         root, mean = self.root.to(z), torch.as_tensor(self.mean).to(z)

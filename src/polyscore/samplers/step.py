@@ -114,7 +114,7 @@ def gain(plan: Plan, before: Tensor, after: Tensor, now: Coefficients) -> Tensor
     if "left" not in plan.used:
         return after * now.right
     # Two equal shares in the order of operations that stored results were computed with.
-    return (before + after) * now.left if plan.halves else plus(before * now.left, after, now.right)
+    return (before + after) * now.left if plan.ends_alike else plus(before * now.left, after, now.right)
 
 
 def plus(a: Tensor, b: Tensor, factor: float | Tensor) -> Tensor:

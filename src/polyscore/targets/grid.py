@@ -15,6 +15,7 @@ from torch import Tensor
 from polyscore.algebra import Composition
 from polyscore.errors import require
 from polyscore.rng import generator
+from polyscore.smc import invert
 from polyscore.targets.axes import Axes, EvenAxes
 from polyscore.targets.box import mixture_box
 from polyscore.targets.draws import check_count
@@ -75,7 +76,6 @@ class OnGrid(Target):
         check_count(n, 3 + 4 * dim)
         cumulative = (self.log_mass - self.log_evidence).exp().cumsum(0)
         u = torch.rand(n, generator=generator(seed, "grid cell"), dtype=torch.float64)
-        cell = torch.searchsorted(cumulative, u * cumulative[-1], right=True).clamp_max(len(cumulative) - 1)
-        index = torch.stack(torch.unravel_index(cell, self.axes.shape), -1)
+        index = torch.stack(torch.unravel_index(invert(cumulative, u), self.axes.shape), -1)
         jitter = torch.rand(n, dim, generator=generator(seed, "grid jitter"), dtype=torch.float64)
         return self.axes.at(index + jitter).float()

@@ -16,7 +16,7 @@ from polyscore.distributions.components import Components
 from polyscore.errors import ArgumentError, require
 from polyscore.limits import require_memory
 from polyscore.rng import generator
-from polyscore.smc import Systematic
+from polyscore.smc import Systematic, invert
 from polyscore.targets.draws import check_count, effective, log_mean, log_ratios, parts, warn_of_low
 from polyscore.targets.target import Target, sub_seed, symmetric
 
@@ -53,7 +53,8 @@ class Importance(Target):
         count, inner = max(self.oversampling * n, 100_000), sub_seed(seed, 0)
         log_weights = log_ratios(self.q, self.proposal, count, inner)
         self._report(log_weights)
-        chosen = _systematic(log_weights, n, torch.rand(1, generator=generator(seed, "offset"), dtype=torch.float64))
+        u = torch.rand(1, generator=generator(seed, "offset"), dtype=torch.float64)
+        chosen = invert(torch.softmax(log_weights, 0).cumsum(0), Systematic().points(n, u))
         # Systematic draws come ordered by index; the order carries no information but must carry no structure either.
         order = torch.randperm(n, generator=generator(seed, "order"))
         return self._take(chosen, count, inner)[order].float()
@@ -84,13 +85,6 @@ class ProductImportance(Importance):
 
     def _proposal(self, q: Composition) -> Mixture:
         return product_proposal(q)
-
-
-def _systematic(log_weights: Tensor, n: int, u: Tensor) -> Tensor:
-    """Return n indices by systematic resampling of one large weighted set."""
-    cumulative = torch.softmax(log_weights, 0).cumsum(0)
-    points = Systematic().points(n, u) * cumulative[-1]
-    return torch.searchsorted(cumulative, points, right=True).clamp_max(len(cumulative) - 1)
 
 
 def tail_proposal(q: Composition) -> Mixture:

@@ -63,7 +63,7 @@ def overlapping(n: int, steps: int, seed: int) -> Statement:
 
 def disconnected(seed: int = 0) -> Statement:
     """Interventions on groups without an edge between them are factorized conditionals: their residual is 0."""
-    largest, control = _largest_residual(_groups(0.0), seed), _largest_residual(_groups(0.8), seed)
+    largest, control = largest_residual(_groups(0.0), seed), largest_residual(_groups(0.8), seed)
     return state(
         "Appendix B, disconnected", "targets in groups without an edge between them have residual 0",
         0.0, largest, "max |g| over that with one edge between the groups", largest / control, 1e-9,
@@ -119,6 +119,7 @@ def _groups(between: float) -> Composition:
     return base_composition(model.family({"A": a, "B": c}))
 
 
-def _largest_residual(q: Composition, seed: int) -> float:
+def largest_residual(q: Composition, seed: int) -> float:
+    """Return max |g| over points of R^4 and times."""
     x = 2 * torch.randn(256, 4, generator=generator(seed, "points"), dtype=torch.float64)
     return max(q.residual(x, t).abs().max().item() for t in (0.01, 0.1, 0.3, 0.5, 0.7, 0.9))
