@@ -90,17 +90,17 @@ def _of_pipeline(pipeline: Any, scheduler: Any, conditions: Any, options: Mappin
         check_same_path(both)
         check_same_prediction(both)
     model = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    others = tuple(part for part in pipeline.components.values() if isinstance(part, nn.Module) and part is not model)
+    for part in others:
+        part.eval()  # an encoder's dropout would make a prompt another at every start
     if getattr(pipeline, "text_encoder", None) is None:
         family = _of_model(model, scheduler or pipeline.scheduler, conditions, options)
-        family.decoder = decoder_of(pipeline)
+        family.decoder, family.others = decoder_of(pipeline), others
         return family
     known = is_a(model, "UNet2DConditionModel", "FluxTransformer2DModel")
     require(known, "a pipeline with prompts", "have a UNet2DConditionModel or a FluxTransformer2DModel",
             type(model).__name__, "Pass its model, with conditions= for what it is told.")  # fmt: skip
     group = _group(model, scheduler or pipeline.scheduler, options)
-    others = tuple(part for part in pipeline.components.values() if isinstance(part, nn.Module) and part is not model)
-    for part in others:
-        part.eval()  # an encoder's dropout would make a prompt another at every start
     named = _names(conditions)
     return Prompted(
         group, lambda text: embed(pipeline, named.get(text, text), group.event), decoder_of(pipeline), others
@@ -128,7 +128,8 @@ def _separate(models: Mapping[str, Any], scheduler: Any, options: Mapping[str, A
                 f"{len(family)} or more", "Pass a model of several conditions by itself.")  # fmt: skip
     members: dict[str, Any] = {name: next(iter(family.members.values())) for name, family in families.items()}
     check_same_path({name: member.group.noising for name, member in members.items()})
-    return Diffusers(members, next(iter(families.values())).decoder)
+    first = next(iter(families.values()))
+    return Diffusers(members, first.decoder, first.others)
 
 
 def _is_bare(model: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,13 +53,34 @@ def _limit(pipeline: Any) -> int:
 
 def decoder_of(pipeline: Any) -> Callable[[Tensor], Tensor]:
     """Return what turns a pipeline's points into images in [0, 1]: its VAE, a few latents at a time."""
-    vae = getattr(pipeline, "vae", None)
+    vae = getattr(pipeline, "vae", None) or getattr(pipeline, "vqvae", None)
     if vae is None:
         return pixels
-    shift = getattr(vae.config, "shift_factor", None) or 0.0
+    scale, shift = _units(vae.config)
 
     def decode(x: Tensor) -> Tensor:
-        z = (x.to(vae.device) / vae.config.scaling_factor + shift).to(vae.dtype)
-        return torch.cat([pixels(vae.decode(part, return_dict=False)[0].float()) for part in z.split(_DECODED)])
+        with _wide(vae):
+            z = (x.to(vae.device) * scale.to(vae.device) + shift.to(vae.device)).to(vae.dtype)
+            return torch.cat([pixels(vae.decode(part, return_dict=False)[0].float()) for part in z.split(_DECODED)])
 
     return decode
+
+
+def _units(config: Any) -> tuple[Tensor, Tensor]:
+    """By what latents are multiplied, and what is added: numbers of all channels, or of each `(C, 1, 1)`."""
+    mean, std = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
+    own = mean is not None and std is not None
+    shift = mean if own else getattr(config, "shift_factor", None) or 0.0
+    scale, shift = (torch.tensor(value).view(-1, 1, 1) for value in (std if own else 1.0, shift))
+    return scale / config.scaling_factor, shift
+
+
+@contextmanager
+def _wide(vae: Any) -> Iterator[None]:
+    """A VAE that overflows in half precision (force_upcast) in float32 for a while, as its pipeline does."""
+    upcast = vae.dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
+    vae.to(torch.float32 if upcast else vae.dtype)
+    try:
+        yield
+    finally:
+        vae.to(torch.float16 if upcast else vae.dtype)
