@@ -15,7 +15,7 @@ from polyscore.pipelines.conditions import checked_conditions
 from polyscore.pipelines.denoiser import Denoiser
 from polyscore.pipelines.family import Diffusers, Prompted
 from polyscore.pipelines.folders import read_folder
-from polyscore.pipelines.networks import FlowTransformer, UNet, event_of, is_a
+from polyscore.pipelines.networks import MODELS, FlowTransformer, UNet, event_of, is_a
 from polyscore.pipelines.prompts import check_prompt, decoder_of, embed
 from polyscore.pipelines.schedulers import check_same_path, check_same_prediction, noising_of
 
@@ -73,6 +73,10 @@ def _group(model: Any, scheduler: Any, options: Mapping[str, Any]) -> Denoiser:
     good = isinstance(model, nn.Module) and hasattr(getattr(model, "config", None), "in_channels")
     require(good, "model", "be a U-Net or flow transformer of diffusers, a pipeline, a folder, or a mapping of such",
             type(model).__name__, "See docs/diffusers.md.")  # fmt: skip
+    # Others are asked in other ways; some answer all the same, without being told the time.
+    known = is_a(model, *MODELS) or not is_a(model, "ModelMixin")
+    require(known, "a model of diffusers", f"be one of {', '.join(MODELS)}", type(model).__name__,
+            "Wrap it in ps.Learned with the schedule of its noise.")  # fmt: skip
     require(scheduler is not None, "scheduler", "be the one that the model was trained with", "none",
             "Pass scheduler=DDPMScheduler(...), or the pipeline.")  # fmt: skip
     flows = is_a(model, "FluxTransformer2DModel")
@@ -99,7 +103,7 @@ def _of_pipeline(pipeline: Any, scheduler: Any, conditions: Any, options: Mappin
         return family
     known = is_a(model, "UNet2DConditionModel", "FluxTransformer2DModel")
     require(known, "a pipeline with prompts", "have a UNet2DConditionModel or a FluxTransformer2DModel",
-            type(model).__name__, "Pass its model, with conditions= for what it is told.")  # fmt: skip
+            type(model).__name__, "Wrap its model in ps.Learned, with condition= for what it is told.")  # fmt: skip
     group = _group(model, scheduler or pipeline.scheduler, options)
     named = _names(conditions)
     return Prompted(

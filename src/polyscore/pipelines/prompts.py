@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from polyscore.errors import require, shorten
+from polyscore.models.asking import asking
 from polyscore.pipelines.denoiser import Told
 from polyscore.pipelines.family import pixels
 
@@ -22,6 +23,13 @@ _DECODED = 8  # latents that become images at once
 def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
     """Return what a pipeline's model is told of a prompt."""
     check_prompt(prompt)
+    made = type(pipeline).__name__
+    with asking(lambda said: f"a pipeline must take a prompt as Stable Diffusion's do; {made} raised {said}. Pass its "
+                "model, with conditions= for what it is told."):  # fmt: skip
+        return _embedded(pipeline, prompt, event)
+
+
+def _embedded(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
     device = pipeline._execution_device
     if getattr(pipeline, "transformer", None) is not None:
         embeds, pooled, _ = pipeline.encode_prompt(
