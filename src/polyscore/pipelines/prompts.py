@@ -14,7 +14,7 @@ from polyscore.models.asking import asking
 from polyscore.pipelines.denoiser import Told
 from polyscore.pipelines.family import pixels
 
-_MOST_TOKENS = 256  # of a prompt, for encoders without a limit of their own
+_GUIDED, _SHORT = 512, 256  # tokens of a prompt that Flux was trained with: FLUX.1-dev, and schnell
 _LONGEST = 5000
 _DECODED = 8  # latents that become images at once
 
@@ -32,9 +32,7 @@ def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
 def _embedded(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
     device = pipeline._execution_device
     if getattr(pipeline, "transformer", None) is not None:
-        embeds, pooled, _ = pipeline.encode_prompt(
-            prompt, None, device=device, max_sequence_length=min(_MOST_TOKENS, _limit(pipeline))
-        )
+        embeds, pooled, _ = pipeline.encode_prompt(prompt, None, device=device, max_sequence_length=_limit(pipeline))
         return {"encoder_hidden_states": embeds, "pooled_projections": pooled}
     if getattr(pipeline, "text_encoder_2", None) is None:
         embeds, _ = pipeline.encode_prompt(prompt, device, 1, False)
@@ -55,8 +53,9 @@ def check_prompt(prompt: object) -> None:
 
 
 def _limit(pipeline: Any) -> int:
-    """Tokens that the long encoder takes."""
-    return int(min(getattr(pipeline.tokenizer_2, "model_max_length", _MOST_TOKENS), 512))
+    """Tokens of a prompt, filled up to which the model is told it: it sees those that fill, too."""
+    most = _GUIDED if pipeline.transformer.config.guidance_embeds else _SHORT
+    return int(min(getattr(pipeline.tokenizer_2, "model_max_length", most), most))
 
 
 def decoder_of(pipeline: Any) -> Callable[[Tensor], Tensor]:
