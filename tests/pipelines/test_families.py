@@ -244,6 +244,15 @@ def test_models_without_their_pipeline_are_told_embeddings():
     assert torch.equal(named["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
 
 
+def test_prompts_with_names_are_the_conditions_from_the_start():
+    """As of any family: what is made of all conditions is not made of the empty prompt alone."""
+    names = {"couch": "a couch", "table": "a table", "none": ""}
+    p = ps.from_diffusers(stable_diffusion(), conditions=names)
+    assert list(p) == list(names)
+    assert ps.base_composition(p, base="none").exponents == {"couch": 1, "table": 1, "none": -1}
+    assert list(ps.from_diffusers(stable_diffusion())) == [""]
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("label", [torch.tensor(3), torch.tensor([3])], ids=["a number", "of one row"])
 def test_embeddings_may_come_with_a_class(label):

@@ -107,7 +107,7 @@ def _of_pipeline(pipeline: Any, scheduler: Any, conditions: Any, options: Mappin
     group = _group(model, scheduler or pipeline.scheduler, options)
     named = _names(conditions)
     return Prompted(
-        group, lambda text: embed(pipeline, named.get(text, text), group.event), decoder_of(pipeline), others
+        group, lambda text: embed(pipeline, named.get(text, text), group.event), decoder_of(pipeline), others, named
     )
 
 
