@@ -103,7 +103,8 @@ def test_what_is_missing_is_not_measured(tmp_path):
         record(made, "id-painting", "conditional", 1, (0, 6, 6, 244, 0))
     found = claims.findings(table(rows(made), 32))
     assert [f.verdict for f in found].count(UNKNOWN) == len(found) - 2  # the targets are exact; one needs K = 1 alone
-    assert "id-painting" in next(f.evidence for f in found if f.verdict == UNKNOWN and "K = 16 causes" in f.claim.text)
+    missing = next(f.evidence for f in found if f.verdict == UNKNOWN and "K = 16 causes" in f.claim.text)
+    assert missing == "no record of id-painting, conditional, K = 16"
 
 
 def test_z_of_two_shares_is_the_pooled_tests(store):
