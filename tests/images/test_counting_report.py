@@ -120,6 +120,7 @@ def test_z_of_two_shares_is_the_pooled_tests(store):
 def test_the_report_holds_tables_claims_and_figures(store, tmp_path):
     written = write_image_report(store, tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
+    assert all(f'class="text">{head}</th>' in page for head in ("setting", "models", "sampled"))  # as their cells
     assert page.count("data:image/png") >= 2 + 10 and "http" not in page.replace("http-equiv", "")
     for text in ("does not hold", "follows from the target", "99.70 %", "id-painting", "30.9"):
         assert text in page
