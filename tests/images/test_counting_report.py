@@ -112,7 +112,8 @@ def test_what_is_missing_is_not_measured(tmp_path):
         record(made, "id-painting", "conditional", 1, (0, 6, 6, 244, 0))
     found = claims.findings(table(rows(made), 32))
     assert [f.verdict for f in found].count(UNKNOWN) == len(found) - 2  # the targets are exact; one needs K = 1 alone
-    assert "id-painting" in next(f.evidence for f in found if f.verdict == UNKNOWN and "K = 16 causes" in f.claim.text)
+    missing = next(f.evidence for f in found if f.verdict == UNKNOWN and "K = 16 causes" in f.claim.text)
+    assert missing == "no record of id-painting, conditional, K = 16"
 
 
 def test_z_of_two_shares_is_the_pooled_tests(store):
@@ -128,6 +129,7 @@ def test_z_of_two_shares_is_the_pooled_tests(store):
 def test_the_report_holds_tables_claims_and_figures(store, tmp_path):
     written = write_image_report(store, tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
+    assert all(f'class="text">{head}</th>' in page for head in ("setting", "models", "sampled"))  # as their cells
     assert page.count("data:image/png") >= 2 + 10 and "http" not in page.replace("http-equiv", "")
     for text in ("does not hold", "follows from the target", "99.70 %", "id-painting", "30.9"):
         assert text in page

@@ -189,6 +189,17 @@ def test_the_ode_of_a_flow_transformer_is_its_pipelines(guidance, shifting):
     close(p.decode(run.samples), own, 1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("guidance, tokens", [(True, 512), (False, 256)])
+def test_a_prompt_is_filled_up_as_it_was_in_the_training(guidance, tokens):
+    """FLUX.1-dev sees 512 tokens, as its pipeline does by itself, and schnell 256: those that fill change the rest."""
+    pipeline = flux(guidance)
+    pipeline.tokenizer_2.model_max_length = 512
+    told = ps.from_diffusers(pipeline, size=8).members["a couch"].index
+    embeds, _, _ = pipeline.encode_prompt("a couch", None, max_sequence_length=tokens)
+    assert torch.equal(told["encoder_hidden_states"], embeds) and embeds.shape[1] == tokens
+
+
 @quiet
 def test_flow_transformers_compose_with_weights():
     pipeline = flux()
@@ -231,6 +242,15 @@ def test_models_without_their_pipeline_are_told_embeddings():
     close(p["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
     named = ps.from_diffusers(pipeline, conditions={"couch": "a couch"})
     assert torch.equal(named["couch"].score(x, 0.4), ps.from_diffusers(pipeline)["a couch"].score(x, 0.4))
+
+
+def test_prompts_with_names_are_the_conditions_from_the_start():
+    """As of any family: what is made of all conditions is not made of the empty prompt alone."""
+    names = {"couch": "a couch", "table": "a table", "none": ""}
+    p = ps.from_diffusers(stable_diffusion(), conditions=names)
+    assert list(p) == list(names)
+    assert ps.base_composition(p, base="none").exponents == {"couch": 1, "table": 1, "none": -1}
+    assert list(ps.from_diffusers(stable_diffusion())) == [""]
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import polyscore as ps
 from pipelines.small import ddpm, flow, unet
-from pipelines.tiny import flux, pixels, stable_diffusion
+from pipelines.tiny import flux, pixels, stable_diffusion, vae
 from polyscore.errors import ArgumentError, CompositionError, PolyscoreError, PolyscoreWarning, UnknownConditionError
 from polyscore.pipelines.folders import read_folder
 from polyscore.pipelines.schedulers import noising_of
@@ -165,8 +165,10 @@ def test_wrong_options_are_refused(options, match):
     refused(match, unet(3), scheduler=ddpm(), **options)
 
 
-def test_a_size_may_be_numpys():
+def test_a_size_and_a_class_may_be_numpys():
     assert ps.from_diffusers(unet(3), scheduler=ddpm(), size=np.int64(16)).event == (3, 16, 16)
+    p = ps.from_diffusers(unet(3), scheduler=ddpm(), conditions=dict(zip("ab", np.arange(2), strict=True)))
+    assert [type(member.index) for member in p.members.values()] == [int, int]
 
 
 def test_a_model_that_goes_back_to_training_is_told_of():
@@ -193,9 +195,31 @@ def test_models_that_are_none_of_these_are_refused():
     refused("all conditions must have one shape", {"a": unet(), "b": unet(size=16)}, scheduler=ddpm())
 
 
+@pytest.mark.parametrize("build", [
+    lambda: diffusers.Transformer2DModel(2, 4, in_channels=8, num_layers=1, sample_size=8, norm_num_groups=4),
+    lambda: diffusers.DiTTransformer2DModel(2, 4, in_channels=4, num_layers=1, sample_size=8, num_embeds_ada_norm=3,
+                                            norm_num_groups=4),
+    lambda: vae(4),
+], ids=["timeless", "dit", "vae"])  # fmt: skip
+def test_other_models_of_diffusers_are_refused_before_they_are_asked(build):
+    """The first of them answers when it is asked as a U-Net is, and is never told the time."""
+    model = build()
+    refused(rf"a model of diffusers must be one of UNet2DModel.*; got {type(model).__name__}. Wrap it in ps.Learned",
+            model, scheduler=ddpm())  # fmt: skip
+
+
+def test_a_pipeline_that_takes_prompts_in_another_way_is_refused():
+    """As those of DeepFloyd IF, whose second argument is another."""
+    pipeline = stable_diffusion()
+    pipeline.encode_prompt = lambda prompt, guided, number: None
+    refused("a pipeline must take a prompt as Stable Diffusion's do; StableDiffusionPipeline raised TypeError.*Pass "
+            "its model", pipeline)  # fmt: skip
+
+
 def test_models_of_prompts_need_their_embeddings():
     model = stable_diffusion().unet
-    refused("conditions must be a mapping from names; got None. Pass the pipeline", model, scheduler=ddpm())
+    refused("conditions must be a mapping from names; got None. Pass the pipeline with its text encoders", model,
+            scheduler=ddpm())  # fmt: skip
     refused(r"conditions\['a'\] must hold tensors for encoder_hidden_states; got 1", model, scheduler=ddpm(),
             conditions={"a": 1})  # fmt: skip
     assert isinstance(model, UNet2DConditionModel)

@@ -214,6 +214,8 @@ def test_bad_shards_are_refused_and_leave_no_dataset(dataset: Dataset, tmp_path:
         assert not (tmp_path / "none" / "dataset.json").exists()
     with pytest.raises(PolyscoreError, match="or shards shard-0000"):
         unpack(tmp_path / "nowhere", tmp_path / "again")
+    with pytest.raises(PolyscoreError, match=r"shards must be packed; got a dataset as it is in .* Use it"):
+        unpack(dataset.path, tmp_path / "again")
 
 
 def test_nothing_is_packed_over_other_files(dataset: Dataset, tmp_path: Path) -> None:

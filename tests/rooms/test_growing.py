@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polyscore.errors import PolyscoreError
-from polyscore.rooms import Dataset, Look, making, pictures, render
+from polyscore.rooms import Dataset, Look, making, pack, pictures, render, unpack
 from polyscore.rooms.dataset import write_about
 
 LOOK = Look(resolution=16)
@@ -120,3 +120,17 @@ def test_a_dataset_of_another_kind_does_not_grow(tmp_path: Path, drawn: list[tup
     with pytest.raises(PolyscoreError, match="must keep its source"):
         make(tmp_path)
     assert not drawn
+
+
+@pytest.mark.parametrize("quality", [95, None])
+def test_a_dataset_that_was_unpacked_keeps_its_records(
+    tmp_path: Path, drawn: list[tuple[str, int]], quality: int | None
+) -> None:
+    """They are in `rooms.jsonl` alone, which growing writes anew from PNGs."""
+    pack(make(tmp_path / "rooms"), tmp_path / "shards", quality=quality)
+    out = unpack(tmp_path / "shards", tmp_path / "unpacked").path
+    before = content(out)
+    drawn.clear()
+    with pytest.raises(PolyscoreError, match=r"must hold pictures as they were made, PNGs .*couch/00000\d\.(jpg|webp)"):
+        make(out, 4, classes=["couch"])
+    assert not drawn and content(out) == before

@@ -181,16 +181,16 @@ class Tally:
         """Bootstrap interval of `tv`, verdicts and rates both redrawn, moved by what that adds, and cut at 0 and 1.
 
         It begins at 0 where a perfect sampler is as far off in more than 2.5 of 100 cases: there distances cannot fall
-        to either side of the true one, which the bootstrap counts on. It ends no nearer than 97.5 of 100 posterior
-        draws of the shares do: of verdicts that never came the bootstrap draws none.
+        to either side of the true one, which the bootstrap counts on. It begins no later than 2.5 of 100 posterior
+        draws of the shares, and ends no nearer than 97.5: of verdicts that never came the bootstrap draws none.
         """
         # Redrawing adds noise to a distance, which is never negative: the basic interval takes it off again.
         draw, ends = self._source("bootstrap"), [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
         drawn = draw.multinomial(self.total, np.array(self.counts) / self.total, _DISTANCES).astype(np.float64)
         low, high = np.quantile(total_variation(corrected(drawn, self._tables(draw)), self.target), ends)
         perfect = np.quantile(self._distances(self._perfect("zero", JEFFREYS)), ends[1])
-        least = 0.0 if self.tv <= perfect else max(0.0, 2 * self.tv - float(high))
-        farthest = float(np.quantile(total_variation(self._possible, self.target), ends[1]))
+        nearest, farthest = map(float, np.quantile(total_variation(self._possible, self.target), ends))
+        least = 0.0 if self.tv <= perfect else max(0.0, min(2 * self.tv - float(high), nearest))
         return least, min(1.0, max(self.tv, 2 * self.tv - float(low), farthest))
 
     @cached_property

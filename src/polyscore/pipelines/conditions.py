@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from polyscore.errors import ArgumentError, require, shorten
@@ -24,7 +25,8 @@ def checked_conditions(model: nn.Module, conditions: Any) -> dict[str, Any]:
     if conditions is None and not wanted:
         known = classes_of(model)
         return {"data": None} if known is None else {str(index): index for index in range(known)}
-    remedy = "Pass the pipeline, whose prompts are its conditions." if wanted else 'Write {"base": 0, "couch": 1}.'
+    prompts = "Pass the pipeline with its text encoders: prompts are conditions then."
+    remedy = prompts if wanted else 'Write {"base": 0, "couch": 1}.'
     require(isinstance(conditions, Mapping) and conditions, "conditions", "be a mapping from names",
             shorten(conditions), remedy)  # fmt: skip
     if not wanted:
@@ -38,7 +40,7 @@ def _class(model: nn.Module, name: str, index: Any) -> int | None:
         require(index is None, f"conditions[{name!r}]", "be None: the model knows no classes", shorten(index),
                 "Pass a mapping of models for conditions of their own.")  # fmt: skip
         return None
-    whole = isinstance(index, int) and not isinstance(index, bool)
+    whole = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
     require(whole and 0 <= index < known, f"conditions[{name!r}]", f"be a class from 0 to {known - 1}", shorten(index),
             "Choose a class that the model knows.")  # fmt: skip
     return int(index)

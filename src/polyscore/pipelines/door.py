@@ -15,7 +15,7 @@ from polyscore.pipelines.conditions import checked_conditions
 from polyscore.pipelines.denoiser import Denoiser
 from polyscore.pipelines.family import Diffusers, Prompted
 from polyscore.pipelines.folders import read_folder
-from polyscore.pipelines.networks import FlowTransformer, UNet, event_of, is_a
+from polyscore.pipelines.networks import MODELS, FlowTransformer, UNet, event_of, is_a
 from polyscore.pipelines.prompts import check_prompt, decoder_of, embed
 from polyscore.pipelines.schedulers import check_same_path, check_same_prediction, noising_of
 
@@ -73,6 +73,10 @@ def _group(model: Any, scheduler: Any, options: Mapping[str, Any]) -> Denoiser:
     good = isinstance(model, nn.Module) and hasattr(getattr(model, "config", None), "in_channels")
     require(good, "model", "be a U-Net or flow transformer of diffusers, a pipeline, a folder, or a mapping of such",
             type(model).__name__, "See docs/diffusers.md.")  # fmt: skip
+    # Others are asked in other ways; some answer all the same, without being told the time.
+    known = is_a(model, *MODELS) or not is_a(model, "ModelMixin")
+    require(known, "a model of diffusers", f"be one of {', '.join(MODELS)}", type(model).__name__,
+            "Wrap it in ps.Learned with the schedule of its noise.")  # fmt: skip
     require(scheduler is not None, "scheduler", "be the one that the model was trained with", "none",
             "Pass scheduler=DDPMScheduler(...), or the pipeline.")  # fmt: skip
     flows = is_a(model, "FluxTransformer2DModel")
@@ -90,20 +94,20 @@ def _of_pipeline(pipeline: Any, scheduler: Any, conditions: Any, options: Mappin
         check_same_path(both)
         check_same_prediction(both)
     model = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
-    if getattr(pipeline, "text_encoder", None) is None:
-        family = _of_model(model, scheduler or pipeline.scheduler, conditions, options)
-        family.decoder = decoder_of(pipeline)
-        return family
-    known = is_a(model, "UNet2DConditionModel", "FluxTransformer2DModel")
-    require(known, "a pipeline with prompts", "have a UNet2DConditionModel or a FluxTransformer2DModel",
-            type(model).__name__, "Pass its model, with conditions= for what it is told.")  # fmt: skip
-    group = _group(model, scheduler or pipeline.scheduler, options)
     others = tuple(part for part in pipeline.components.values() if isinstance(part, nn.Module) and part is not model)
     for part in others:
         part.eval()  # an encoder's dropout would make a prompt another at every start
+    if getattr(pipeline, "text_encoder", None) is None:
+        family = _of_model(model, scheduler or pipeline.scheduler, conditions, options)
+        family.decoder, family.others = decoder_of(pipeline), others
+        return family
+    known = is_a(model, "UNet2DConditionModel", "FluxTransformer2DModel")
+    require(known, "a pipeline with prompts", "have a UNet2DConditionModel or a FluxTransformer2DModel",
+            type(model).__name__, "Wrap its model in ps.Learned, with condition= for what it is told.")  # fmt: skip
+    group = _group(model, scheduler or pipeline.scheduler, options)
     named = _names(conditions)
     return Prompted(
-        group, lambda text: embed(pipeline, named.get(text, text), group.event), decoder_of(pipeline), others
+        group, lambda text: embed(pipeline, named.get(text, text), group.event), decoder_of(pipeline), others, named
     )
 
 
@@ -128,7 +132,8 @@ def _separate(models: Mapping[str, Any], scheduler: Any, options: Mapping[str, A
                 f"{len(family)} or more", "Pass a model of several conditions by itself.")  # fmt: skip
     members: dict[str, Any] = {name: next(iter(family.members.values())) for name, family in families.items()}
     check_same_path({name: member.group.noising for name, member in members.items()})
-    return Diffusers(members, next(iter(families.values())).decoder)
+    first = next(iter(families.values()))
+    return Diffusers(members, first.decoder, first.others)
 
 
 def _is_bare(model: Any) -> bool:

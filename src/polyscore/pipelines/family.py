@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -80,13 +80,16 @@ class Prompted(Diffusers):
 
     Args:
         encode: what the model is told of a prompt.
+        named: conditions that are there from the start; the empty prompt where there are none.
     """
 
     def __init__(
-        self, group: Denoiser, encode: Callable[[str], Told], decoder: Decoder, others: tuple[nn.Module, ...]
-    ) -> None:
+        self, group: Denoiser, encode: Callable[[str], Told], decoder: Decoder, others: tuple[nn.Module, ...],
+        named: Collection[str] = (),
+    ) -> None:  # fmt: skip
         members = _Encoded(group, encode)
-        super().__init__({"nothing": members[""]}, decoder, others)
+        known = [members[name] for name in named or [""]]
+        super().__init__({"nothing": known[0]}, decoder, others)
         self.members = members
 
     def __getitem__(self, name: str) -> Composition:

@@ -11,9 +11,9 @@ from torch import nn
 
 from polyscore.errors import ArgumentError, PolyscoreError, require, shorten
 from polyscore.extras import load, read_whole
+from polyscore.pipelines.networks import MODELS
 
 _WHAT = "a folder's model"
-_MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _LAYERS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_single_layers", "num_hidden_layers")
 # Layers: the largest models have some sixty, and each takes time to be made. Timesteps: nearly all have a thousand.
 _MOST = dict.fromkeys(_LAYERS, 1000) | {"num_train_timesteps": 100_000}
@@ -30,7 +30,7 @@ def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     require((path / "config.json").is_file(), "a model's folder", "hold config.json or model_index.json", path,
             "Save it by save_pretrained(folder).")  # fmt: skip
     kind = _kind(path / "config.json")
-    require(kind in _MODELS, "a model's folder", f"hold one of {', '.join(_MODELS)}", shorten(kind),
+    require(kind in MODELS, "a model's folder", f"hold one of {', '.join(MODELS)}", shorten(kind),
             "Save the model with save_pretrained, or pass the loaded model itself.")  # fmt: skip
     return _read(path, kind), scheduler or _scheduler(path)
 
@@ -80,7 +80,7 @@ def _read(path: Path, kind: str) -> Any:
     require(hasattr(diffusers, kind), "a class", "be one of diffusers", shorten(kind), "Install a newer diffusers.")
     made: Any = getattr(diffusers, kind)
     try:
-        if kind in _MODELS:
+        if kind in MODELS:
             return read_whole(made, path, local_files_only=True)
         options = {} if kind.endswith("Scheduler") else {"use_safetensors": True, **whole_parts(path)}
         return made.from_pretrained(str(path), local_files_only=True, **options)

@@ -22,6 +22,7 @@ from polyscore.pipelines.fast.network import quicken, restore
 from polyscore.pipelines.schedulers import Noising
 from polyscore.schedules import Flow
 
+MODELS = ("UNet2DModel", "UNet2DConditionModel", "FluxTransformer2DModel")
 _NEAR = 0.02  # of an answer, that half precision may put between two ways to the same
 _PATCH = 2  # sides of the patches of which a flow transformer's tokens are made
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyscore.errors import require, shorten
+from polyscore.models.asking import asking
 from polyscore.pipelines.denoiser import Told
 from polyscore.pipelines.family import pixels
 
-_MOST_TOKENS = 256  # of a prompt, for encoders without a limit of their own
+_GUIDED, _SHORT = 512, 256  # tokens of a prompt that Flux was trained with: FLUX.1-dev, and schnell
 _LONGEST = 5000
 _DECODED = 8  # latents that become images at once
 
@@ -21,11 +23,16 @@ _DECODED = 8  # latents that become images at once
 def embed(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
     """Return what a pipeline's model is told of a prompt."""
     check_prompt(prompt)
+    made = type(pipeline).__name__
+    with asking(lambda said: f"a pipeline must take a prompt as Stable Diffusion's do; {made} raised {said}. Pass its "
+                "model, with conditions= for what it is told."):  # fmt: skip
+        return _embedded(pipeline, prompt, event)
+
+
+def _embedded(pipeline: Any, prompt: str, event: tuple[int, ...]) -> Told:
     device = pipeline._execution_device
     if getattr(pipeline, "transformer", None) is not None:
-        embeds, pooled, _ = pipeline.encode_prompt(
-            prompt, None, device=device, max_sequence_length=min(_MOST_TOKENS, _limit(pipeline))
-        )
+        embeds, pooled, _ = pipeline.encode_prompt(prompt, None, device=device, max_sequence_length=_limit(pipeline))
         return {"encoder_hidden_states": embeds, "pooled_projections": pooled}
     if getattr(pipeline, "text_encoder_2", None) is None:
         embeds, _ = pipeline.encode_prompt(prompt, device, 1, False)
@@ -46,19 +53,41 @@ def check_prompt(prompt: object) -> None:
 
 
 def _limit(pipeline: Any) -> int:
-    """Tokens that the long encoder takes."""
-    return int(min(getattr(pipeline.tokenizer_2, "model_max_length", _MOST_TOKENS), 512))
+    """Tokens of a prompt, filled up to which the model is told it: it sees those that fill, too."""
+    most = _GUIDED if pipeline.transformer.config.guidance_embeds else _SHORT
+    return int(min(getattr(pipeline.tokenizer_2, "model_max_length", most), most))
 
 
 def decoder_of(pipeline: Any) -> Callable[[Tensor], Tensor]:
     """Return what turns a pipeline's points into images in [0, 1]: its VAE, a few latents at a time."""
-    vae = getattr(pipeline, "vae", None)
+    vae = getattr(pipeline, "vae", None) or getattr(pipeline, "vqvae", None)
     if vae is None:
         return pixels
-    shift = getattr(vae.config, "shift_factor", None) or 0.0
+    scale, shift = _units(vae.config)
 
     def decode(x: Tensor) -> Tensor:
-        z = (x.to(vae.device) / vae.config.scaling_factor + shift).to(vae.dtype)
-        return torch.cat([pixels(vae.decode(part, return_dict=False)[0].float()) for part in z.split(_DECODED)])
+        with _wide(vae):
+            z = (x.to(vae.device) * scale.to(vae.device) + shift.to(vae.device)).to(vae.dtype)
+            return torch.cat([pixels(vae.decode(part, return_dict=False)[0].float()) for part in z.split(_DECODED)])
 
     return decode
+
+
+def _units(config: Any) -> tuple[Tensor, Tensor]:
+    """By what latents are multiplied, and what is added: numbers of all channels, or of each `(C, 1, 1)`."""
+    mean, std = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
+    own = mean is not None and std is not None
+    shift = mean if own else getattr(config, "shift_factor", None) or 0.0
+    scale, shift = (torch.tensor(value).view(-1, 1, 1) for value in (std if own else 1.0, shift))
+    return scale / config.scaling_factor, shift
+
+
+@contextmanager
+def _wide(vae: Any) -> Iterator[None]:
+    """A VAE that overflows in half precision (force_upcast) in float32 for a while, as its pipeline does."""
+    upcast = vae.dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
+    vae.to(torch.float32 if upcast else vae.dtype)
+    try:
+        yield
+    finally:
+        vae.to(torch.float16 if upcast else vae.dtype)

@@ -65,6 +65,7 @@ def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str
         require_empty(out, "a new dataset")
     elif old.get("source") == about["source"] and not _holds_any(out, old["classes"]):
         old = None  # nothing came of it, such as of a model that is not there: it binds nobody
+    _require_own(out, (old or {}).get("classes", {}))
     for key, value in about.items():
         if old is not None and old.get(key) != value:
             raise ArgumentError(
@@ -74,6 +75,14 @@ def joined(out: Path, about: dict[str, Any], names: Collection[str]) -> dict[str
     known = dict.fromkeys([*(old or {}).get("classes", {}), *names], 0)
     order = {name: k for k, name in enumerate(CLASSES)}
     return about | {"classes": dict(sorted(known.items(), key=lambda item: order.get(item[0], len(order))))}
+
+
+def _require_own(out: Path, names: Iterable[str]) -> None:
+    """Refuse pictures that were packed: their records are in `rooms.jsonl` alone, which growing writes anew."""
+    packed = (file for name in names for file in (out / name).glob("[0-9]*.*") if file.suffix in pictures.ENDINGS[1:])
+    found = next(packed, None)
+    require(found is None, "a dataset that grows", "hold pictures as they were made, PNGs with their records inside",
+            found, "Grow the one that was packed, or choose another place.")  # fmt: skip
 
 
 def _holds_any(out: Path, classes: Mapping[str, int]) -> bool:

@@ -93,6 +93,8 @@ def _write(about: str, part: list[Entry], path: Path) -> None:
 
 def unpack(shards: Path | str, out: Path | str) -> Dataset:
     """Write the dataset that a folder of shards holds into a new or empty folder: whole, or nothing."""
+    require(not (Path(shards) / "dataset.json").exists(), "shards", "be packed", f"a dataset as it is in {shards}",
+            "Use it as it is.")  # fmt: skip
     files, out = _complete(Path(shards)), require_empty(Path(out), "a new dataset")
     with new_folder(out) as folder:
         told = [_unpack(file, folder) for file in files]

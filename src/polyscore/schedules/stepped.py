@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -151,17 +152,16 @@ class Tabulated(Stepped):
         return torch.where((place - near).abs() < _SNAP, near, place) - 1
 
     def own_times(self, steps: int, spacing: str) -> Tensor:
-        """As schedulers of diffusers count them; every run ends in the data."""
+        """As schedulers of diffusers count them, half timesteps rounded as NumPy does; every run ends in the data."""
         total = self.timesteps
         require(steps <= total, "steps on a model's own timesteps", f"be at most {total}", steps, "Use fewer steps.")
-        count = torch.arange(steps, dtype=torch.float64)
         if spacing == "leading":
-            index = (count * (total // steps) + self.offset).flip(0).clamp_max(total - 1)
+            index = np.minimum(np.arange(steps) * (total // steps) + self.offset, total - 1)[::-1]
         elif spacing == "trailing":
-            index = (total - count * (total / steps)).round() - 1
+            index = np.arange(total, 0, -total / steps)[:steps].round() - 1
         else:
-            index = torch.linspace(0, total - 1, steps, dtype=torch.float64).round().flip(0)
-        return torch.cat([(index + 1) / total, index.new_zeros(1)])
+            index = np.linspace(0, total - 1, steps).round()[::-1]
+        return torch.cat([torch.from_numpy((index + 1) / total), torch.zeros(1, dtype=torch.float64)])
 
     def __repr__(self) -> str:
         first, last = self.alphas[0], self.alphas[-1]

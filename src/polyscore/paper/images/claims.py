@@ -56,7 +56,8 @@ def _judged(claim: Claim, table: Table) -> Judged:
     try:
         return claim.judge(table)
     except KeyError as error:
-        return UNKNOWN, f"no record of {error.args[0]}"
+        setting, models, particles = error.args[0]
+        return UNKNOWN, f"no record of {setting}, {models}, K = {particles}"
 
 
 def rises(before: Row, after: Row, name: str) -> float:
