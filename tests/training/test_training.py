@@ -522,7 +522,8 @@ def test_models_of_different_conditions_do_not_stack():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"model": "foo"}, "foo"), ({"ensemble": 0}, "ensemble"), ({"members": -1}, "ensemble"), ({"lr": 1e-3}, "lr"),
+        ({"model": "foo"}, "foo"), ({"ensemble": 0}, "ensemble"), ({"members": -1}, "ensemble"),
+        ({"members": 3, "ensemble": 5}, "members"), ({"lr": 1e-3}, "lr"),
         ({"steps": 0}, "steps"), ({"steps": 10**20}, "steps"), ({"batch": 0}, "batch"), ({"width": 0}, "width"),
         ({"depth": 0}, "depth"), ({"recipe": {"steps": 3}}, "recipe"), ({"recipe": 0}, "recipe"),
         ({"checkpoint": 3}, "model's file"), ({"checkpoint": b"x"}, "model's file"),

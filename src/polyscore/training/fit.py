@@ -66,7 +66,9 @@ def fit(
         progress: called with (step, steps, mean loss) every hundred steps, and every second where these take longer.
             By default a bar shows in a terminal or notebook once two seconds have passed; False shows nothing.
     """
-    ensemble = fields.pop("members", ensemble)  # what the option was called up to 0.3.0
+    require("members" not in fields or ensemble == 1, "members", "be left out beside ensemble", fields.get("members"),
+            "It is what ensemble was called up to 0.3.0.")  # fmt: skip
+    ensemble = fields.pop("members", ensemble)
     check_ensemble(ensemble)
     seed = as_seed(seed)
     if condition_column is not None:
