@@ -68,6 +68,56 @@ def test_samples_move_with_the_data(sampler):
     assert torch.allclose(runs[0].log_evidence, runs[1].log_evidence, rtol=0, atol=1e-9, equal_nan=True)
 
 
+def family_of_size(size: float) -> ps.Family:
+    """Gaussians, a mixture and a Gaussian that hides what it is, so wide, about as far from the origin."""
+    return ps.Family(
+        {
+            "a": ps.Gaussian(mean=size * vector(3, 3), cov=size**2 * spd(3, 4)),
+            "b": OwnDensity(size * vector(3, 5), size**2 * spd(3, 6)),
+            "mixed": ps.Mixture(
+                size * np.stack([vector(3, 1), vector(3, 2)]), cov=[size**2 * spd(3, k) for k in (7, 8)]
+            ),
+            "base": ps.Gaussian(mean=size * vector(3, 9), cov=size**2 * spd(3, 10, 2.0, floor=1.5)),
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore:K should")
+@pytest.mark.parametrize("exponents", [{"a": 2, "mixed": 0.8, "base": -0.8}, {"a": 0.5, "mixed": 0.3, "base": -0.3}])
+@pytest.mark.parametrize("size", [300.0, 1e-4])
+def test_wide_and_narrow_gaussians_keep_their_weights(size, exponents):
+    """W = 2 and 0.5, the mixture drawn as one Gaussian: evidence, mean and covariance by evidence within 4 standard
+    errors and 2 %, an alarm in 10^3 over all. Without the division few of 2000 swarms hold the evidence.
+    """
+    members = dict(family_of_size(size).members)
+    mean, cov = members["mixed"].components.moments()
+    q = compose(ps.Family({**members, "mixed": ps.Gaussian(mean, cov)}), **exponents)
+    mean, cov, log_z = closed_form(q)
+    run = ps.FeynmanKac(16, threshold=0.5).sample(q, 2000, seed=1)
+    ratio = (run.log_evidence.double() - log_z).exp()
+    assert run.effective_swarms > 1000
+    within_standard_errors(ratio, 1.0, 4, slack=0.02)
+    y = torch.linalg.solve(
+        torch.linalg.cholesky(torch.as_tensor(cov)), (run.samples.double() - torch.as_tensor(mean)).T
+    ).T
+    within_standard_errors(ratio[:, None] * y, 0.0, 4, slack=0.02)
+    within_standard_errors(ratio[:, None] * (y**2 - 1), 0.0, 4, slack=0.04)
+
+
+@pytest.mark.filterwarnings("ignore:(K|swarms|weight|whether) ")
+@pytest.mark.parametrize("sampler", [*SAMPLERS[:2], ps.Denoise(50), ps.AnnealedLangevin(20, 2)], ids=repr)
+def test_samples_scale_with_the_data(sampler):
+    """Two sizes, densities of one's own among them: the same samples, multiplied, and evidence that differs by the
+    units' (1 - W) d log, to rounding in float64."""
+    sizes, exponents = (300.0, 0.02), {"mixed": 0.9, "a": 0.8, "b": 0.4, "base": -0.3}
+    wide, narrow = (sampler.sample(compose(family_of_size(s), **exponents), 60, seed=2, dtype=F64) for s in sizes)
+    for name in ("samples", "particles"):
+        one, other = (getattr(run, name) / size for run, size in zip((wide, narrow), sizes, strict=True))
+        assert (one - other).abs().max() < 1e-8
+    gap = (1 - sum(exponents.values())) * 3 * np.log(sizes[0] / sizes[1])
+    assert torch.allclose(wide.log_evidence, narrow.log_evidence + gap, rtol=0, atol=1e-8, equal_nan=True)
+
+
 def test_what_has_a_place_of_its_own_stays():
     """The published sampler to the letter, steps and kernels of one's own; W = 1; and what is near."""
 

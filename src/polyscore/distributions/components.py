@@ -64,9 +64,9 @@ class Components:
         """Inverse covariances, `(M, d, d)`."""
         return self._rebuild(1 / self.variances)
 
-    def moved(self, by: Tensor) -> Components:
-        """Return the same components about other means."""
-        return Components(self.means + by, self.variances, self.bases, self.weights)
+    def moved(self, by: Tensor, size: float = 1.0) -> Components:
+        """Return the components of (x + by) / size."""
+        return Components((self.means + by) / size, self.variances / size**2, self.bases, self.weights)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean `(d,)` and covariance of the mixture, `(d,)` where it is diagonal."""

@@ -63,11 +63,11 @@ class Fitted(Mixture):
         other.components = Components(own.means, own.variances * factor[:, None], own.bases, own.weights)
         return other
 
-    def moved(self, by: Tensor) -> Fitted:
-        """Return the mixture about other means, as well known as it was."""
+    def moved(self, by: Tensor, size: float = 1.0) -> Fitted:
+        """Return the mixture of (x + by) / size, as well known as it was."""
         other = copy.copy(self)
-        other.components = self.components.moved(by)
-        other._halves = [None if half is None else half.moved(by) for half in self._halves]
+        other.components = self.components.moved(by, size)
+        other._halves = [None if half is None else half.moved(by, size) for half in self._halves]
         return other
 
     def with_tail(self, wide: float) -> Fitted:

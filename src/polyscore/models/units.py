@@ -62,13 +62,16 @@ class Units(NamedTuple):
         reach, remedy = ends.abs().max().item(), f"Pass dtype=torch.float64; {dtype} is too short."
         require(reach < limits.max and scale.min().item() > limits.tiny, "the data's units", f"fit {dtype}",
                 f"values up to {reach:.3g}, scales from {scale.min().item():.3g}", remedy)  # fmt: skip
-        middle = self.restore(torch.zeros_like(scale)).abs()
-        lost = (limits.eps * middle / self.widths()).max().item()
-        if lost > 1e-2:
+        if (lost := self.lost(dtype)) > 1e-2:
             warn(
                 f"points should be told apart in {dtype}; the data lie so far from 0 that they are rounded to "
                 f"{lost:.2g} of their own deviation. {remedy}"
             )
+
+    def lost(self, dtype: torch.dtype) -> float:
+        """Return by how much of a deviation of the data points in their middle are rounded in `dtype`."""
+        middle = self.restore(torch.zeros_like(self.scale.double())).abs()
+        return (torch.finfo(dtype).eps * middle / self.widths()).max().item()
 
     def same(self, other: Units | None) -> bool:
         """Whether these are the same coordinates."""

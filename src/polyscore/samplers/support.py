@@ -17,11 +17,13 @@ from polyscore.algebra.alternatives import alternatives, fitted
 from polyscore.samplers.run import Run
 
 _POINTS, _OTHERS = 512, 16  # samples that are asked, and redrawn fits
+_ROUNDED = 0.1  # of a deviation of the data, from which it is not these samples that were drawn
 
 
 def supported(run: Run, q: Composition) -> Run:
-    """Return the run with what its data say of it; as it is where no mixture was fitted."""
-    if not fitted(q):
+    """Return the run with what its data say of it; as it is where no mixture was fitted, or rounding moved samples."""
+    units = q.family.units
+    if not fitted(q) or (units is not None and units.lost(run.samples.dtype) > _ROUNDED):
         return run
     return replace(run, moved=moved(q, run.samples), outside=farthest(q, run.samples))
 

@@ -32,9 +32,9 @@ class ClosedForm(Target):
         mean = self.gaussian.mean[None]
         return (self.q.log_density(mean) - self.gaussian.log_prob(mean)).item()
 
-    def sample(self, n: int, seed: int = 0) -> Tensor:
+    def drawn(self, n: int, seed: int) -> Tensor:
         check_count(n, 2 * self.gaussian.dim)
-        return self.gaussian.sample(n, seed)
+        return self.gaussian.sample(n, seed, torch.float64)
 
     def log_prob(self, x: Tensor) -> Tensor:
         return self.gaussian.log_prob(x)

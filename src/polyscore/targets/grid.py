@@ -71,11 +71,11 @@ class OnGrid(Target):
         """log of the sum of the cells' masses."""
         return torch.logsumexp(self.log_mass, 0).item()
 
-    def sample(self, n: int, seed: int = 0) -> Tensor:
+    def drawn(self, n: int, seed: int) -> Tensor:
         dim = len(self.axes.shape)
         check_count(n, 3 + 4 * dim)
         cumulative = (self.log_mass - self.log_evidence).exp().cumsum(0)
         u = torch.rand(n, generator=generator(seed, "grid cell"), dtype=torch.float64)
         index = torch.stack(torch.unravel_index(invert(cumulative, u), self.axes.shape), -1)
         jitter = torch.rand(n, dim, generator=generator(seed, "grid jitter"), dtype=torch.float64)
-        return self.axes.at(index + jitter).float()
+        return self.axes.at(index + jitter)

@@ -48,7 +48,7 @@ class Importance(Target):
         self._report(log_weights)
         return log_mean(log_weights)
 
-    def sample(self, n: int, seed: int = 0) -> Tensor:
+    def drawn(self, n: int, seed: int) -> Tensor:
         check_count(n, 3 * self.oversampling + self.proposal.dim)
         count, inner = max(self.oversampling * n, 100_000), sub_seed(seed, 0)
         log_weights = log_ratios(self.q, self.proposal, count, inner)
@@ -57,7 +57,7 @@ class Importance(Target):
         chosen = invert(torch.softmax(log_weights, 0).cumsum(0), Systematic().points(n, u))
         # Systematic draws come ordered by index; the order carries no information but must carry no structure either.
         order = torch.randperm(n, generator=generator(seed, "order"))
-        return self._take(chosen, count, inner)[order].float()
+        return self._take(chosen, count, inner)[order]
 
     def _take(self, chosen: Tensor, count: int, seed: int) -> Tensor:
         """Return the chosen of `count` proposals, in ascending order, drawing them once more: only weights are kept."""

@@ -57,7 +57,7 @@ class Rejection(Target):
         warn_of_low(self.ess, f"the evidence of {self.q!r} by rejection", 'Use method="importance".')
         return log_mean(log_weights)
 
-    def sample(self, n: int, seed: int = 0) -> Tensor:
+    def drawn(self, n: int, seed: int) -> Tensor:
         check_count(n, 2 * self.proposal.dim)
         kept: list[Tensor] = []
         for batch in itertools.count():
@@ -67,7 +67,7 @@ class Rejection(Target):
                 break
             require(batch < 200, "rejection", "accept now and then",
                     f"{found} of {(batch + 1) * max(4 * n, 10_000)} draws", 'Use method="importance".')  # fmt: skip
-        return torch.cat(kept)[:n].float()
+        return torch.cat(kept)[:n]
 
     def _accepted(self, count: int, seed: int, batch: int) -> Iterator[Tensor]:
         """Yield what is accepted of one batch of proposals, part by part."""

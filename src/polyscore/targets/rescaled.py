@@ -32,8 +32,13 @@ class Rescaled(Target):
         """Effective sample size of the inner target's last draw."""
         return self.inner.ess
 
-    def sample(self, n: int, seed: int = 0) -> Tensor:
-        return self.q.family.restore(self.inner.sample(n, seed))
+    def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+        standard = self.inner.sample(n, seed, dtype)
+        self.q.family.check_dtype(dtype)
+        return self.q.family.restore(standard)
+
+    def drawn(self, n: int, seed: int) -> Tensor:
+        return self.q.family.restore(self.inner.drawn(n, seed))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Return the normalised log-density, `(..., d) -> (...)`."""
