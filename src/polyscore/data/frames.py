@@ -22,6 +22,13 @@ def is_frame(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc", "to_numpy"))
 
 
+def numbers_of(frame: Any) -> tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.float64]]]:
+    """Return the names of a DataFrame's columns of numbers, and those columns."""
+    kept = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "iuf"]
+    names = tuple(str(frame.columns[k]) for k in kept)
+    return names, frame.iloc[:, kept].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def split_frame(
     frame: Any, condition_column: str, columns: Sequence[str] | None = None, source: str = "the frame"
 ) -> Table:
