@@ -202,10 +202,12 @@ def _learned(summary: dict[str, Any]) -> str:
 
 def example_of(conditions: list[str]) -> str:
     """An expression over a family's own conditions: two others over the base, or what there is."""
+    from polyscore.algebra.base import measured_together
     from polyscore.algebra.expressions import quoted
 
-    base = _control(conditions) or conditions[-1]
-    others = [quoted(name) for name in conditions if name != base][:2]
+    control = _control(conditions)
+    base, together = control or conditions[-1], measured_together(conditions, control)
+    others = [quoted(name) for name in conditions if name != base and name not in together][:2]
     return " * ".join(others or [quoted(base)]) + (f" / {quoted(base)}" if len(others) > 1 else "")
 
 
