@@ -174,6 +174,23 @@ def test_names_with_joints_are_otherwise_plain(names):
     assert len(ps.base_composition(family).exponents) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("druga / ctrl", "Did you mean 'drugA'?"),
+        ("drugA + drugB - ctrl", "Write * for + and / for -"),
+        ("drugA+drugB-ctrl", "Write * for + and / for -"),
+        ("drugA − ctrl", "Write * for + and / for -"),
+        ("drug A * drugB", 'in double quotes: "drug A".'),
+        ("drug A 2 / ctrl", 'in double quotes: "drug A 2".'),
+    ],
+)
+def test_what_people_write_first_is_told_the_right_form(text, hint):
+    family = ps.Family({name: ps.Gaussian() for name in ("ctrl", "drugB", "drugA", "drug A", "drug A 2")})
+    with pytest.raises(ExpressionError, match=re.escape(hint)):
+        ps.parse(text, family)
+
+
 @pytest.mark.parametrize("names", [("a1", "a2"), ("control", "base", "a1"), ("a", "baseline")])
 def test_a_base_that_is_missing_or_not_the_only_one_must_be_named(names):
     family = ps.Family({name: ps.Gaussian() for name in names})
