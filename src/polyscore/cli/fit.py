@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polyscore.experiments.functions import Module
 
 _HELP = {
-    "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
+    "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt, .parquet or .h5ad.",
     "condition": "The column that names each row's condition.",
     "columns": "The columns to learn, as a,b,c, one that holds a comma in double quotes; by default all others that "
     "hold numbers.",
