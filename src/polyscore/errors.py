@@ -206,8 +206,9 @@ def nearest(value: object, known: Iterable[object], cutoff: float = 0.5) -> str:
     names = [name for name in islice(known, 1000) if isinstance(name, str) and len(name) <= NAME_LENGTH]
     if not isinstance(value, (str, int, float)) or len(text := _plain(value)) > NAME_LENGTH // 2:
         return ""
-    near = difflib.get_close_matches(text, names, n=1, cutoff=cutoff)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    folded = {name.casefold(): name for name in reversed(names)}
+    near = difflib.get_close_matches(text.casefold(), folded, n=1, cutoff=cutoff)
+    return f" Did you mean {folded[near[0]]!r}?" if near else ""
 
 
 def require_known(

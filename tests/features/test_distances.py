@@ -70,6 +70,14 @@ def test_kernel_distance_is_a_double_loop() -> None:
     assert kernel_distance(a, b) == pytest.approx(xx + yy - 2 * xy, rel=1e-10)
 
 
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_torch_does_not_share_are_taken() -> None:
+    a, b = np.random.default_rng(7).normal(size=(2, 20, 4))
+    fixed = a.copy()
+    fixed.flags.writeable = False
+    assert kernel_distance(fixed, b[::-1]) == pytest.approx(kernel_distance(a, b), rel=1e-10)
+
+
 def test_kernel_distance_is_centred_on_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 pairs of sets of one law; their mean is beyond four of its errors from 0 once in 16,000 times."""
     monkeypatch.setattr("polyscore.features.distances._BLOCK", 7)

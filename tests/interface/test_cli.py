@@ -223,6 +223,12 @@ def test_a_file_to_import_is_told_its_module(name: str, meant: str) -> None:
     assert told.exit_code == 2 and f"Did you mean {meant}?" in told.stderr
 
 
+def test_a_table_is_no_family(tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text("condition,x\ncontrol,1\n")
+    told = run("sample", str(tmp_path / "cells.csv"), "control")
+    assert told.exit_code == 2 and "the table" in told.stderr and "polyscore fit" in told.stderr
+
+
 def test_bad_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("conditions:\n  a: {kind: gaussian\n  b: 3\n")
     result = run("sample", str(tmp_path / "bad.yaml"), "a", "--out", str(tmp_path / "out.npz"))

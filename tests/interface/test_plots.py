@@ -107,6 +107,31 @@ def test_few_points_are_counted_in_few_bins() -> None:
         assert most / 2 < len(axis.patches) <= most
 
 
+def test_frames_are_drawn_by_the_names_of_their_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    run, _ = run_of(2, ["CD4", "CD8"])
+    measured = pandas.DataFrame({"CD8": [5.0, 6.0], "cell": ["c1", "c2"], "CD4": [1.0, 2.0], "depth": [8, 9]})
+    for draw in (plots.scatter, plots.density):
+        assert draw(run, measured).axes[0].get_xlabel() == "CD4"
+    (_, target) = plots.scatter(run, measured).axes
+    np.testing.assert_allclose(target.collections[0].get_offsets(), [[1, 5], [2, 6]])
+    assert (target.get_xlabel(), target.get_ylabel()) == ("CD4", "CD8")
+    assert [axis.get_xlabel() for axis in plots.density(measured).axes] == ["CD8", "CD4", "depth"]
+    assert plots.scatter(run_of(2)[0], measured[["CD4", "CD8"]])._repr_png_()  # of a run without names, as they stand
+    for frame in (measured[["CD4"]], measured[["CD4", "depth"]]):
+        with pytest.raises(PolyscoreError, match="have the columns CD4, CD8"):
+            plots.scatter(run, frame)
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_torch_does_not_share_are_drawn() -> None:
+    points = np.arange(40.0).reshape(20, 2)
+    fixed = points.copy()
+    fixed.flags.writeable = False
+    for array in (fixed, points[::-1]):
+        assert plots.scatter(array, array)._repr_png_()
+
+
 def test_odd_points_and_names_are_drawn() -> None:
     constant = torch.ones(50, 2)
     holes = torch.cat([torch.randn(50, 2), torch.full((3, 2), torch.nan), torch.full((1, 2), torch.inf)])

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import pickle
+import re
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 import polyscore as ps
 from cases import compose, gaussian_family, points
 from polyscore.algebra import composition
+from polyscore.cli.fit import example_of
 from polyscore.distributions.components import components_of
-from polyscore.errors import CompositionError, ExpressionError, PolyscoreError
+from polyscore.errors import CompositionError, DegeneracyWarning, ExpressionError, PolyscoreError
 
 P = gaussian_family(3)
 NAMES = ["a", "b", "base"]
@@ -146,6 +148,47 @@ def test_the_base_is_found_by_its_usual_names(base):
     q = ps.base_composition(family)
     assert q.exponents == {"drugA": 1, "drugB": 1, base: -1}
     assert f"{base}^-1" in repr(q)  # and it says which
+
+
+@pytest.mark.parametrize(
+    ("names", "together", "rest"),
+    [
+        (("ctrl", "A+B", "A", "B"), "'A+B'", "A * B * ctrl^-1"),
+        (("ctrl", "A+ctrl", "ctrl+B", "A+B"), "'A+B'", "A+ctrl * ctrl+B * ctrl^-1"),
+        (("A", "B", "C", "A_B", "C, A, B", "control"), "'A_B', 'C, A, B'", "A * B * C * control^-2"),
+    ],
+)
+def test_measured_doubles_are_no_factors(names, together, rest):
+    family = ps.Family({name: ps.Gaussian() for name in names})
+    with pytest.warns(DegeneracyWarning, match="hold each effect once") as told:
+        ps.base_composition(family)
+    assert together in str(told[0].message)
+    assert str(ps.parse(rest, family)) == rest and f"parse({rest!r}, family)" in str(told[0].message)
+    assert not {name for name in names if repr(name) in together} & set(re.split(r" [*/] ", example_of(list(names))))
+
+
+@pytest.mark.parametrize("names", [("ctrl", "A", "A+B"), ("control", "A+control", "B+control"), ("base", "a_1", "a_2")])
+@pytest.mark.filterwarnings("error")
+def test_names_with_joints_are_otherwise_plain(names):
+    family = ps.Family({name: ps.Gaussian() for name in names})
+    assert len(ps.base_composition(family).exponents) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("druga / ctrl", "Did you mean 'drugA'?"),
+        ("drugA + drugB - ctrl", "Write * for + and / for -"),
+        ("drugA+drugB-ctrl", "Write * for + and / for -"),
+        ("drugA − ctrl", "Write * for + and / for -"),
+        ("drug A * drugB", 'in double quotes: "drug A".'),
+        ("drug A 2 / ctrl", 'in double quotes: "drug A 2".'),
+    ],
+)
+def test_what_people_write_first_is_told_the_right_form(text, hint):
+    family = ps.Family({name: ps.Gaussian() for name in ("ctrl", "drugB", "drugA", "drug A", "drug A 2")})
+    with pytest.raises(ExpressionError, match=re.escape(hint)):
+        ps.parse(text, family)
 
 
 @pytest.mark.parametrize("names", [("a1", "a2"), ("control", "base", "a1"), ("a", "baseline")])

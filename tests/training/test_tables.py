@@ -134,6 +134,50 @@ def test_a_large_table_in_blocks(tmp_path):
         read(tmp_path, "condition,x,y\n" + "".join(rows))
 
 
+class Annotated:
+    """What we ask of an AnnData, which the extra tables installs: `anndata` holds pandas back, and is no test tool."""
+
+    def __init__(self, frame, conditions):
+        self.frame, self.obs = frame, conditions
+        self.var_names, self.n_obs, self.n_vars = frame.columns, *frame.shape
+
+    def __getitem__(self, where):
+        rows, columns = where
+        return Annotated(self.frame.iloc[rows, columns], self.obs)
+
+    def to_df(self):
+        return self.frame
+
+
+def test_annotated_data_are_tables(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    cells = pandas.DataFrame(np.arange(120.0).reshape(40, 3), columns=["g0", "g1", "g2"]).rename(index="c{}".format)
+    obs = pandas.DataFrame({"condition": pandas.Categorical(["ctrl", "A+ctrl"] * 20), "batch": 1}, index=cells.index)
+    data = Annotated(cells, obs)
+    table = table_of(data, "condition", None)
+    assert table.variables == ("g0", "g1", "g2") and table.rows == {"ctrl": 20, "A+ctrl": 20}
+    np.testing.assert_array_equal(table["A+ctrl"], cells.to_numpy()[1::2])
+    np.testing.assert_array_equal(table_of(data, "condition", ["g2", "g0"])["ctrl"], cells.to_numpy()[::2, [2, 0]])
+    for condition, columns, words in (
+        ("drug", None, "a column 'drug' in obs; got condition, batch"),
+        ("condition", ["g0", "g7"], "a column 'g7'"),
+    ):
+        with pytest.raises(PolyscoreError, match=words):
+            table_of(data, condition, columns)
+    with pytest.raises(PolyscoreError, match="'condition' names a variable, too"):
+        table_of(Annotated(cells.assign(condition=1.0), obs), "condition", None)
+
+    (tmp_path / "cells.h5ad").touch()
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(PolyscoreError, match=r"pip install 'polyscore\[tables\]'"):
+        read_table(tmp_path / "cells.h5ad", "condition")
+    monkeypatch.setitem(sys.modules, "anndata", SimpleNamespace(read_h5ad=lambda path: data))
+    assert read_table(tmp_path / "cells.h5ad", "condition", ["g1"]).variables == ("g1",)
+    monkeypatch.setitem(sys.modules, "anndata", SimpleNamespace(read_h5ad=lambda path: 1 / 0))
+    with pytest.raises(PolyscoreError, match="must be an h5ad file"):
+        read_table(tmp_path / "cells.h5ad", "condition")
+
+
 def frame(pandas, **columns):
     rng = np.random.default_rng(0)
     base = {"drug": ["ctrl", "drugA", "drugB"] * 20, "u": rng.normal(size=60), "v": rng.integers(0, 9, 60)}
@@ -189,7 +233,7 @@ def test_fit_takes_frames_and_files(tmp_path):
         ps.fit(f, **SMALL)
     with pytest.raises(PolyscoreError, match="columns must come with condition_column"):
         ps.fit({"a": f[["u"]]}, columns=["u"], **SMALL)
-    with pytest.raises(PolyscoreError, match="DataFrame or a file"):
+    with pytest.raises(PolyscoreError, match="an AnnData or a file"):
         ps.fit({"a": f[["u"]]}, condition_column="drug", **SMALL)
 
 

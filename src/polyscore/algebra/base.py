@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from polyscore.algebra.composition import Composition
 from polyscore.algebra.expressions import parse_exponents, unknown_condition
 from polyscore.algebra.family import Family
 from polyscore.errors import UnknownConditionError, listed
+from polyscore.notices import warn
 
 BASES = ("control", "ctrl", "base")  # what people call the condition that the others are compared with
+_JOINTS = "+&_|,;/"  # what stands between the parts of a name such as A+B
 
 
 def parse(text: str, family: Family) -> Composition:
@@ -29,7 +31,35 @@ def base_composition(family: Family, base: str | None = None) -> Composition:
     if base not in family:
         raise UnknownConditionError(unknown_condition(base, family.members))
     others = [name for name in family if name != base]
+    together = measured_together(others, base)
+    if together:
+        rest = _over(family, [name for name in others if name not in together], base)
+        warn(
+            f"a composition of all conditions over {base!r} should hold each effect once; by their names "
+            f"{listed(together, 6)} are others together, and are multiplied, too. Leave them out: "
+            f"parse({str(rest)!r}, family)."
+        )
+    return _over(family, others, base)
+
+
+def _over(family: Family, others: list[str], base: str) -> Composition:
     return Composition(family, {**dict.fromkeys(others, 1.0), base: 1.0 - len(others)})
+
+
+def measured_together(conditions: Iterable[str], base: str | None) -> list[str]:
+    """Return the conditions that are others together, by their names: `A+B` beside `A` and `B`, or `A+ctrl`, `ctrl+B`.
+
+    They are what a composition is to be compared with, and no factors of it.
+    """
+    ways = {name: _taken_apart(name, base) for name in conditions}
+    single = {effect for each in ways.values() for parts in each if len(parts) == 1 for effect in parts}
+    return [name for name, each in ways.items() if any(len(parts) > 1 and parts <= single for parts in each)]
+
+
+def _taken_apart(name: str, base: str | None) -> list[set[str]]:
+    """The effects that a name may stand for, without the base's: itself, and its parts at every kind of joint."""
+    ways = [[name], *(name.split(joint) for joint in _JOINTS if joint in name)]
+    return [{part.strip() for part in parts} - {base} for parts in ways]
 
 
 def recomposed(q: Composition, members: Mapping[str, Any]) -> Composition:

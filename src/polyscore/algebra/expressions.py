@@ -25,6 +25,7 @@ _TOKENS = re.compile(
         |(?P<name>[A-Za-z_][\w.+-]*+))""",
     re.VERBOSE,
 )
+_SUMS = "Write * for + and / for -: densities multiply where scores add."
 _BLANKS = re.compile(r"\s*+")
 _NAME = re.compile(r"[A-Za-z_][\w.+-]*+")
 
@@ -83,7 +84,8 @@ class _Parser:
             match = _TOKENS.match(self.text, position)
             if match is None or match.lastgroup is None:
                 message = f"an expression must use names, numbers and * / ^ ( ); got {self.text[position]!r}."
-                raise self._fail(f'{message} Quote other names: "drug A".', position)
+                hint = _SUMS if self.text[position] in "+-−–" else 'Quote other names: "drug A".'
+                raise self._fail(f"{message} {hint}", position)
             # a number stands only behind a power sign; elsewhere `2` may start nothing
             yield _Token(match.lastgroup, match[match.lastgroup], position)
             position = self._skip(match.end())
@@ -170,15 +172,28 @@ class _Parser:
                 raise self._fail("a parenthesis must be closed; expected ).", self.tokens[self.at - 1].position)
             return inner
         if token.kind not in ("name", "quoted"):
-            in_quotes = f'A condition of that name stands in double quotes: "{cut(token.text, 60)}".'
-            hint = in_quotes if token.text in self.conditions else "Write one there."
+            hint = _in_quotes(token.text) if token.text in self.conditions else "Write one there."
             raise self._fail(
                 f"expected a condition; got {shorten(token.text or 'the end', 60)}. {hint}", token.position
             )
         name = token.text.strip('"')
         if name not in self.conditions:
-            raise self._fail(unknown_condition(name, self.conditions), token.position)
+            raise self._fail(self._unknown(name, token), token.position)
         return {name: 1.0}
+
+    def _unknown(self, name: str, token: _Token) -> str:
+        """The sentence for a name that is no condition: one that wants quotes, a sum of some, or misspelt."""
+        bare = [each for each in self.conditions if quoted(each) != each and self.text.startswith(each, token.position)]
+        if bare:
+            return f"expected a condition; got {shorten(name, 60)}. {_in_quotes(max(bare, key=len))}"
+        parts = re.split(r"[+-]", name)
+        if len(parts) > 1 and all(part in self.conditions for part in parts):
+            return f"a condition must be one of {listed(self.conditions)}; got {shorten(name, 60)}. {_SUMS}"
+        return unknown_condition(name, self.conditions)
+
+
+def _in_quotes(name: str) -> str:
+    return f'A condition of that name stands in double quotes: "{cut(name, 60)}".'
 
 
 def _is_not_zero(number: str) -> bool:

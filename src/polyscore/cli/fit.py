@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polyscore.experiments.functions import Module
 
 _HELP = {
-    "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt or .parquet.",
+    "table": "One row a point: .csv (also ; or tab between cells), .tsv, .txt, .parquet or .h5ad.",
     "condition": "The column that names each row's condition.",
     "columns": "The columns to learn, as a,b,c, one that holds a comma in double quotes; by default all others that "
     "hold numbers.",
@@ -202,10 +202,12 @@ def _learned(summary: dict[str, Any]) -> str:
 
 def example_of(conditions: list[str]) -> str:
     """An expression over a family's own conditions: two others over the base, or what there is."""
+    from polyscore.algebra.base import measured_together
     from polyscore.algebra.expressions import quoted
 
-    base = _control(conditions) or conditions[-1]
-    others = [quoted(name) for name in conditions if name != base][:2]
+    control = _control(conditions)
+    base, together = control or conditions[-1], measured_together(conditions, control)
+    others = [quoted(name) for name in conditions if name != base and name not in together][:2]
     return " * ".join(others or [quoted(base)]) + (f" / {quoted(base)}" if len(others) > 1 else "")
 
 

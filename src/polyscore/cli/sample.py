@@ -15,7 +15,7 @@ import typer
 from polyscore.cli import show
 from polyscore.cli.options import names_of
 from polyscore.cli.sampler import Flags, make_sampler
-from polyscore.errors import visible
+from polyscore.errors import require, visible
 
 if TYPE_CHECKING:
     from polyscore.algebra import Composition, Family
@@ -124,9 +124,11 @@ class Reading:
     load: Callable[[str | None], Family]
 
 
+_TABLES = (".csv", ".tsv", ".parquet", ".h5ad")  # what polyscore fit takes, or people keep their cells in
+
+
 def source_of(path: Path) -> Reading:
     """Return how to read a family: `module:function`, a model where there is one by that name, else YAML."""
-    from polyscore.algebra.family_file import load_family
     from polyscore.algebra.saved import load, model_file
     from polyscore.experiments.functions import is_function
     from polyscore.models.checkpoints import with_suffix
@@ -137,7 +139,20 @@ def source_of(path: Path) -> Reading:
     if isdir(path) or path.suffix == ".safetensors" or (isfile(beside) and path.suffix in ("", ".json")):
         model = with_suffix(model_file(path))
         return Reading([path, model, model.with_suffix(".json")], lambda device: load(model, device or "cpu"))
-    return Reading([path], lambda device: load_family(path))
+    return Reading([path], lambda device: _described(path))
+
+
+def _described(path: Path) -> Family:
+    """The family of a YAML file; a table is no such file, and is told what it is for."""
+    from polyscore.algebra.family_file import load_family
+    from polyscore.errors import PolyscoreError
+
+    try:
+        return load_family(path)
+    except PolyscoreError:
+        require(path.suffix.lower() not in _TABLES, "a family", "be a family file or what polyscore fit wrote",
+                f"the table {str(path)!r}", "Learn its conditions first: polyscore fit.")  # fmt: skip
+        raise
 
 
 def _called(text: str) -> Family:
@@ -194,7 +209,6 @@ def _exact_evidence(q: Composition) -> dict[str, float | None]:
 
 def _drawn(variables: str | None, plot: Path | None, q: Composition) -> list[str] | None:
     """The variables to draw, refused before the work where there are none of that name."""
-    from polyscore.errors import require
     from polyscore.plots.clouds import indices
 
     if variables is None:

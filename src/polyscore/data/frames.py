@@ -1,4 +1,6 @@
-"""DataFrames, without a need for pandas; and parquet files, with it."""
+"""DataFrames, without a need for pandas; parquet files, with it; AnnData, as single-cell data are kept: X with a row a
+cell, `obs` with what is known of each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from polyscore.data.table import Column, Table, TableError, assemble, choose, labels_of
-from polyscore.errors import PolyscoreError, require
+from polyscore.errors import PolyscoreError, listed, require
+from polyscore.extras import load
 from polyscore.limits import require_memory
 
 
@@ -22,12 +25,20 @@ def is_frame(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc", "to_numpy"))
 
 
+def numbers_of(frame: Any) -> tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.float64]]]:
+    """Return the names of a DataFrame's columns of numbers, and those columns."""
+    kept = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "iuf"]
+    names = tuple(str(frame.columns[k]) for k in kept)
+    return names, frame.iloc[:, kept].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def split_frame(
     frame: Any, condition_column: str, columns: Sequence[str] | None = None, source: str = "the frame"
 ) -> Table:
     """Return the points of a pandas DataFrame."""
-    require(is_frame(frame), "data with a condition_column", "be a DataFrame or a file", type(frame).__name__,
-            "Pass a pandas DataFrame (frame.to_pandas()), or the path of a csv or parquet file.")  # fmt: skip
+    require(is_frame(frame), "data with a condition_column", "be a DataFrame, an AnnData or a file",
+            type(frame).__name__,
+            "Pass a pandas DataFrame (frame.to_pandas()), or the path of a csv, parquet or h5ad file.")  # fmt: skip
     names = [str(name) for name in frame.columns]
     condition, wanted = choose(names, condition_column, columns, source)
     labels = labels_of(frame.iloc[:, condition].tolist(), source, names[condition], _row)
@@ -66,6 +77,44 @@ def read_parquet(path: Path) -> Any:
         raise
     except Exception as error:  # whatever pyarrow's reader raises for a damaged file
         raise TableError(f"{path.name} must be a parquet file; got {str(error)[:200]!r}. Export it again.") from error
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether data is an AnnData, or acts like one."""
+    return all(hasattr(data, name) for name in ("obs", "var_names", "n_vars", "to_df"))
+
+
+def annotated_frame(
+    data: Any, condition_column: str, columns: Sequence[str] | None = None, source: str = "the AnnData"
+) -> Any:
+    """Return X as a DataFrame with one column of obs, which names the conditions; a sparse X is made dense.
+
+    Args:
+        columns: names of the variables that are taken; by default all.
+    """
+    if condition_column not in data.obs:
+        raise TableError(
+            f"{source} must have a column {condition_column!r} in obs; got {listed(list(data.obs), 20, str)}. "
+            "Check its spelling."
+        )
+    names = [condition_column, *map(str, data.var_names)]
+    if columns is not None:
+        _, wanted = choose(names, condition_column, columns, source)
+        data = data[:, [k - 1 for k in wanted]]
+    require_memory(8 * data.n_obs * data.n_vars, f"{data.n_obs} rows of {data.n_vars} variables", "Choose columns.")
+    frame = data.to_df()
+    if condition_column in frame.columns:
+        raise TableError(f"{source} must have different names; {condition_column!r} names a variable, too. Rename one.")
+    return frame.assign(**{condition_column: data.obs[condition_column].to_numpy()})
+
+
+def read_h5ad(path: Path) -> Any:
+    """Return what an .h5ad file holds."""
+    anndata = load("anndata", "an .h5ad file", "tables")
+    try:
+        return anndata.read_h5ad(path)
+    except Exception as error:  # whatever h5py and anndata raise for a damaged file
+        raise TableError(f"{path.name} must be an h5ad file; got {str(error)[:200]!r}. Write it again.") from error
 
 
 def _row(k: int) -> str:

@@ -9,17 +9,17 @@ from typing import Any
 from unicodedata import normalize
 
 from polyscore.data.csv_file import read_csv
-from polyscore.data.frames import read_parquet, split_frame
+from polyscore.data.frames import annotated_frame, is_annotated, read_h5ad, read_parquet, split_frame
 from polyscore.data.table import Table, TableError
 from polyscore.errors import listed, require
 from polyscore.notices import warn
 
-ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".h5ad")
 FEW = 20  # rows of a condition below which a warning says how little can be learned of them
 
 
 def read_table(path: str | Path, condition_column: str, columns: Sequence[str] | None = None) -> Table:
-    """Return the points of a csv or parquet file.
+    """Return the points of a csv, parquet or h5ad file.
 
     Args:
         condition_column: the column that names each row's condition.
@@ -33,6 +33,9 @@ def read_table(path: str | Path, condition_column: str, columns: Sequence[str] |
     try:
         if path.suffix.lower() == ".parquet":
             return split_frame(read_parquet(path), condition_column, columns, path.name)
+        if path.suffix.lower() == ".h5ad":
+            frame = annotated_frame(read_h5ad(path), condition_column, columns, path.name)
+            return split_frame(frame, condition_column, columns, path.name)
         return read_csv(path, condition_column, columns)
     except (OSError, UnicodeError, csv.Error) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error)[:200]
@@ -64,9 +67,11 @@ def warn_of_alike(table: Table) -> None:
 
 
 def table_of(data: Any, condition_column: str, columns: Sequence[str] | None) -> Table:
-    """Return the table of a path or a DataFrame; warns of conditions with few rows or alike names."""
+    """Return the table of a path, a DataFrame or an AnnData; warns of conditions with few rows or alike names."""
     require(isinstance(condition_column, str), "condition_column", "be a column's name", repr(condition_column)[:100],
             'Write fit(frame, condition_column="condition").')  # fmt: skip
+    if is_annotated(data):
+        data = annotated_frame(data, condition_column, columns)
     from_file = isinstance(data, (str, Path))
     table = read_table(data, condition_column, columns) if from_file else split_frame(data, condition_column, columns)
     warn_of_few(table)

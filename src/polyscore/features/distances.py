@@ -93,7 +93,9 @@ def _pair(a: Any, b: Any, least: int) -> tuple[Tensor, Tensor]:
 
 def _rows(name: str, value: Any, least: int) -> Tensor:
     try:
-        rows = (value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))).double()
+        rows = (
+            value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=["C", "W"]))
+        ).double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"{name} must be an array of numbers; got {type(value).__name__}. Convert it with numpy."

@@ -41,7 +41,9 @@ def _rows(name: str, value: Any, least: int) -> Tensor:
     if hasattr(value, "samples"):
         raise ArgumentError(f"{name} must be an array of numbers; got {type(value).__name__}. Pass its `.samples`.")
     try:
-        points = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        points = (
+            value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=["C", "W"]))
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"{name} must be an array of numbers; got {type(value).__name__}. Convert it with numpy."

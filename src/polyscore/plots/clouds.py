@@ -1,4 +1,4 @@
-"""What can be drawn: runs, arrays, and whatever can be sampled, as points with the names of their coordinates."""
+"""What can be drawn: runs, arrays, DataFrames, whatever can be sampled, as points with the names of coordinates."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.errors import ArgumentError, require, shorten
+from polyscore.data.frames import is_frame, numbers_of
+from polyscore.errors import ArgumentError, listed, require, shorten
 from polyscore.plots.style import plain
 
 
@@ -19,20 +21,24 @@ class Cloud:
 
     points: Tensor
     names: tuple[str, ...]
+    is_table: bool = False
 
 
 def cloud_of(source: Any, count: int = 5000) -> Cloud:
     """Return what can be drawn of a run, an array, or anything that can be sampled; far from finite points aside."""
     names = tuple(getattr(source, "variables", ()))
-    if hasattr(source, "samples"):
+    if is_table := is_frame(source):
+        names, source = numbers_of(source)
+    elif hasattr(source, "samples"):
         source = source.samples
     elif callable(getattr(source, "log_prob", None)):
         source = source.sample(count, seed=0)
     try:
-        points = torch.as_tensor(source).detach().cpu().double()
+        array = np.require(source, requirements=["C", "W"]) if isinstance(source, np.ndarray) else source
+        points = torch.as_tensor(array).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
-            f"what is drawn must be a run, points (n, d) or a distribution; got {type(source).__name__}. "
+            f"what is drawn must be a run, points (n, d), a DataFrame or a distribution; got {type(source).__name__}. "
             "Of a composition q draw ps.auto(q).sample(q, 2000), or ps.exact(q)."
         ) from error
     require(points.ndim >= 2 and points.numel(), "points", "be a matrix (n, d)", f"shape {tuple(points.shape)}",
@@ -40,7 +46,29 @@ def cloud_of(source: Any, count: int = 5000) -> Cloud:
     flat = points.flatten(1)
     finite = flat[flat.isfinite().all(1)]
     require(len(finite), "points", "be finite", "none that are", "Look at why none is: run.summary() may say.")
-    return Cloud(finite, names)
+    return Cloud(finite, names, is_table)
+
+
+def matched(clouds: Mapping[str, Cloud]) -> dict[str, Cloud]:
+    """Return the clouds, tables by their columns' names: one may hold more than a run, and in another order."""
+    named = sorted((cloud for cloud in clouds.values() if cloud.names), key=lambda cloud: cloud.is_table)
+    names = named[0].names if named else ()
+    return {title: _by_name(cloud, names) if cloud.is_table else cloud for title, cloud in clouds.items()}
+
+
+def _by_name(table: Cloud, names: tuple[str, ...]) -> Cloud:
+    """A table's columns of these names; all of them as they stand where nobody named the variables."""
+    missing = [name for name in names if name not in table.names]
+    if missing and names == numbered(len(names)):
+        return table
+    require(not missing, "a table that is drawn", f"have the columns {listed(names, 12, str)}",
+            listed(table.names, 12, str), "Rename its columns, or pass its values.")  # fmt: skip
+    return Cloud(table.points[:, [table.names.index(name) for name in names]], names)
+
+
+def numbered(dim: int) -> tuple[str, ...]:
+    """Return what variables are called that nobody named."""
+    return tuple(f"x{k + 1}" for k in range(dim))
 
 
 def coordinates(
@@ -51,7 +79,7 @@ def coordinates(
     require(len(set(dims.values())) == 1, "all points", "have one dimension", dims,
             "Draw points of the same variables.")  # fmt: skip
     dim = next(iter(dims.values()))
-    names = next((cloud.names for cloud in clouds.values() if cloud.names), tuple(f"x{k + 1}" for k in range(dim)))
+    names = next((cloud.names for cloud in clouds.values() if cloud.names), numbered(dim))
     if variables is None:
         chosen = list(range(min(dim, most)))
         note = f"the first {most} of {dim} variables" if dim > most else ""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyscore.files.atomic import write_atomically
 from polyscore.files.outputs import check_output
-from polyscore.plots.clouds import cloud_of, coordinates
+from polyscore.plots.clouds import cloud_of, coordinates, matched
 from polyscore.plots.panels import reach_of, scatter_panel
 from polyscore.plots.style import BLUE, GREEN, ORANGE, PICTURES, plain, styled
 
@@ -33,7 +33,8 @@ def scatter(
 
     Args:
         samples: a `Run`, points `(n, d)`, or a mapping from title to either: one panel each.
-        target: what they should look like: an exact target or distribution, a run, or points.
+        target: what they should look like: an exact target or distribution, a run, points, or a DataFrame, whose
+            columns are taken by their names.
         variables: the two coordinates to show, by name or number; the first two by default, and then said so.
         path: also write it there, as .png, .pdf or .svg; `force` replaces a file.
 
@@ -44,6 +45,7 @@ def scatter(
     clouds = {name: cloud_of(values) for name, values in given.items()}
     if target is not None:
         clouds["target"] = cloud_of(target, max(len(cloud.points) for cloud in clouds.values()))
+    clouds = matched(clouds)
     chosen, labels, note = coordinates(clouds, variables, 2)
     place = None if path is None else check_output(path, PICTURES, force)
     shown = {name: cloud.points[:, chosen] for name, cloud in clouds.items()}
@@ -69,8 +71,9 @@ def density(
 
     Args:
         samples: a `Run`, or points `(n, d)`.
-        target: an exact target or distribution, a run, or points. One with `log_prob` is drawn exactly in one
-            dimension, and in two by the regions that hold 50 and 95 % of it; else its own points are counted.
+        target: an exact target or distribution, a run, points, or a DataFrame, whose columns are taken by their
+            names. One with `log_prob` is drawn exactly in one dimension, and in two by the regions that hold 50 and
+            95 % of it; else its own points are counted.
         variables: those to show, by name or number; the first six by default, and then said so.
         path: also write it there, as .png, .pdf or .svg; `force` replaces a file.
 
@@ -80,6 +83,7 @@ def density(
     clouds = {"samples": cloud_of(samples)}
     if target is not None:
         clouds["target"] = cloud_of(target, max(len(clouds["samples"].points), 5000))
+    clouds = matched(clouds)
     chosen, labels, note = coordinates(clouds, variables, 6)
     place = None if path is None else check_output(path, PICTURES, force)
     dim = clouds["samples"].points.shape[1]

@@ -53,8 +53,8 @@ def fit(
 
     Args:
         data: from condition to points `(n, d)`: arrays, tensors or DataFrames. Or, with `condition_column`, one
-            DataFrame, csv or parquet file that holds all of them.
-        condition_column: the column that names each row's condition.
+            DataFrame, AnnData, csv, parquet or h5ad file that holds all of them.
+        condition_column: the column (of an AnnData's obs) that names each row's condition.
         columns: the columns to learn, in this order; by default all others that hold numbers.
         seed: of everything random.
         ensemble: train this many models with seeds of their own; conditions are then ensembles.
