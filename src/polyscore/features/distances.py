@@ -21,12 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu
 from polyscore.errors import ArgumentError, is_count, require
 from polyscore.rng import generator
 
 _BLOCK = 4096
 
 
+@on_cpu
 def frechet(a: Any, b: Any, *, extrapolated: bool = False, splits: int = 4, seed: int = 0) -> float:
     """Return the squared Fréchet distance between the Gaussians of two sets of features.
 
@@ -66,6 +68,7 @@ def _halves(a: Tensor, b: Tensor, seed: int, split: int) -> list[tuple[Tensor, T
     return list(zip(cut(a, "a"), cut(b, "b"), strict=True))
 
 
+@on_cpu
 def kernel_distance(a: Any, b: Any) -> float:
     """Return the unbiased MMD^2 of two sets of features (n, d) and (m, d) with a cubic kernel; n, m at least 2."""
     a, b = _pair(a, b, least=2)

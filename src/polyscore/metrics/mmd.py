@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu
 from polyscore.errors import require
 from polyscore.metrics._points import pair
 
@@ -22,6 +23,7 @@ _CHUNK_NUMBERS = 1 << 24
 _MOST_PAIRS = 10**13  # a day of one core
 
 
+@on_cpu
 def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
     """Return the unbiased MMD^2 between two point sets; `gamma` from the median heuristic unless given.
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.devices import on_cpu
 from polyscore.errors import require
 from polyscore.rng import generator
 from polyscore.targets.axes import Axes, EvenAxes
@@ -66,10 +67,12 @@ class OnGrid(Target):
         return max(steps)
 
     @cached_property
+    @on_cpu
     def log_evidence(self) -> float:
         """log of the sum of the cells' masses."""
         return torch.logsumexp(self.log_mass, 0).item()
 
+    @on_cpu
     def sample(self, n: int, seed: int = 0) -> Tensor:
         dim = len(self.axes.shape)
         check_count(n, 3 + 4 * dim)
