@@ -26,6 +26,7 @@ from polyscore.errors import ArgumentError, is_count, require
 from polyscore.rng import generator
 
 _BLOCK = 4096
+_MOST_SPLITS = 1000
 
 
 @on_cpu
@@ -38,7 +39,9 @@ def frechet(a: Any, b: Any, *, extrapolated: bool = False, splits: int = 4, seed
         splits: into random halves, over which F(n / 2) is averaged.
         seed: of those splits.
     """
-    require(is_count(splits), "splits", "be a whole number of at least 1", splits, "Leave it out for the default.")
+    require(is_count(splits) and splits <= _MOST_SPLITS, "splits",
+            f"be a whole number of at least 1, and at most {_MOST_SPLITS}", splits,
+            "Leave it out for the default.")  # fmt: skip
     a, b = _pair(a, b, least=4 if extrapolated else 2)
     whole = _frechet(a, b)
     if not extrapolated:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from polyscore.devices import on_cpu
-from polyscore.errors import require
+from polyscore.errors import is_finite, require, shorten
 from polyscore.metrics._points import pair
 
 _CHUNK_NUMBERS = 1 << 24
@@ -39,8 +39,9 @@ def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
         median = _median_distance(x, y)
         require(median > 0, "the median cross distance", "be positive", median, "Pass gamma= for degenerate sets.")
         gamma = 1 / (2 * median**2)
-    require(0 < gamma < float("inf"), "gamma", "be positive and finite", gamma,
+    require(is_finite(gamma) and gamma > 0, "gamma", "be positive and finite", shorten(gamma),
             "Leave it out for the median heuristic.")  # fmt: skip
+    gamma = float(gamma)
     within_x = (_kernel_sum(x, x, gamma) - n) / (n * (n - 1))
     within_y = (_kernel_sum(y, y, gamma) - m) / (m * (m - 1))
     return within_x + within_y - 2 * _kernel_sum(x, y, gamma) / (n * m)

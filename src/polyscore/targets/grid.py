@@ -14,7 +14,8 @@ from torch import Tensor
 
 from polyscore.algebra import Composition
 from polyscore.devices import on_cpu
-from polyscore.errors import require
+from polyscore.errors import is_count, require, shorten
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 from polyscore.targets.axes import Axes, EvenAxes
 from polyscore.targets.box import mixture_box
@@ -35,7 +36,10 @@ class OnGrid(Target):
         super().__init__(q)
         require(q.event in ((1,), (2,)), "a grid", "have one or two dimensions", math.prod(q.event),
                 'Use method="importance", or draw a reference by FeynmanKac with many particles.')  # fmt: skip
-        cells = cells or (200_000 if q.event == (1,) else 2000)
+        cells = (200_000 if q.event == (1,) else 2000) if cells is None else cells
+        require(is_count(cells), "cells", "be a whole number of at least 1, or None", shorten(cells),
+                "Leave it out.")  # fmt: skip
+        require_memory(8 * int(cells) ** len(self.q.event) * 4, f"{shorten(cells)} cells a side", "Use fewer.")
         self.axes: Axes
         if q.mixtures is None:
             self.axes, values = held_axes(q, cells)
