@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 
 from polyscore.errors import ArgumentError, shorten
 from polyscore.limits import physical_memory
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_device(device: torch.device | str | None, subject: str = "device") -> torch.device:
@@ -52,6 +56,17 @@ def on_cpu_by_default() -> AbstractContextManager[object]:
     """
     cpu = torch.device("cpu")
     return nullcontext() if torch.get_default_device() == cpu else cpu
+
+
+def on_cpu(function: Callable[P, R]) -> Callable[P, R]:
+    """Let new tensors of a function be the CPU's, whatever default device the caller has set."""
+
+    @wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        with on_cpu_by_default():
+            return function(*args, **options)
+
+    return called
 
 
 @contextmanager

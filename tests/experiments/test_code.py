@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import polyscore as ps
 from polyscore.errors import PolyscoreError
 from polyscore.experiments.checks import check_experiments
-from polyscore.experiments.functions import CodeError, Module
+from polyscore.experiments.functions import CodeError, Function, Module
 from polyscore.experiments.spec import load_spec, parse_spec
 
 PLUG = """
@@ -125,3 +126,14 @@ def test_a_networks_own_size_is_asked_beforehand(tmp_path, size):
     with pytest.raises(PolyscoreError, match=r"fit into memory|must be"):
         check_experiments(list(load_spec(tmp_path / "s.yaml").values()))
     assert parse_spec  # the text alone is no spec: families lie beside it
+
+
+def test_a_compiled_module_beside_a_function_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes were read as Python: a spec that named a function beside it ended in a SyntaxError."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "quick_part.py").write_text("def two():\n    return 2\n")
+    py_compile.compile(str(tmp_path / "quick_part.py"), cfile=str(tmp_path / "quick_part.pyc"))
+    (tmp_path / "quick_part.py").unlink()
+    (tmp_path / "beside_it.py").write_text("import quick_part\n\n\ndef make():\n    return quick_part.two()\n")
+    function = Function.find("beside_it:make", str(tmp_path))
+    assert function.load()() == 2 and len(function.digest) == 16

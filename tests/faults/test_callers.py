@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ import torch
 import polyscore as ps
 from images.flat import MIXTURES, RECIPE, flat
 from pipelines.small import ddpm, unet
+from polyscore import features, plots
+from polyscore.causal import Additive, Linear, Model
 from polyscore.errors import PolyscoreError
 from polyscore.images import train
 
@@ -63,6 +67,77 @@ def test_fitted_families_do_not_care_for_defaults(fitted: ps.Family, work: str, 
     with default(kind):
         found = WORKS[work](q)
     assert torch.equal(found, plain) if isinstance(plain, torch.Tensor) else found == plain
+
+
+GAUSSIANS = ps.Family({"a": ps.Gaussian(cov=[3, 1]), "b": ps.Mixture([[1, 0], [0, 2]]), "base": ps.Gaussian(cov=4)})
+POINTS = torch.arange(24.0).reshape(8, 3).sin()
+LINE = {"x": Linear(), "y": Additive(lambda given: given[..., 0] ** 2, ["x"])}
+
+
+def target(method: str | None) -> tuple[float, torch.Tensor]:
+    q = GAUSSIANS["a"] ** 2 / GAUSSIANS["base"] if method is None else ps.base_composition(GAUSSIANS)
+    found = ps.exact(q, method)
+    return found.log_evidence, found.sample(20)
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "gaussian": lambda: ps.Gaussian(cov=[[2, 1], [1, 2]]).sample(5),
+    "mixture": lambda: ps.Mixture([[1.0, 2.0]]).sample(5),
+    "closed form": lambda: target(None),
+    "grid": lambda: target("grid"),
+    "importance": lambda: target("importance"),
+    "sw": lambda: ps.sliced_wasserstein(POINTS, 2 * POINTS, projections=20),
+    "mmd": lambda: ps.mmd2(POINTS.numpy(), 2 * POINTS.numpy()),
+    "frechet": lambda: features.frechet(POINTS.numpy(), 2 * POINTS.numpy()),
+    "causal": lambda: Model(LINE).data({"A": {"x": Linear(shift=1.0)}}, n=5)["A"],
+    "linear": lambda: Model({"x": Linear(), "y": Linear({"x": 0.5})}).distribution().sample(5),
+    "picture": lambda: plots.density(POINTS[:, :2], GAUSSIANS.members["a"])._repr_png_() and None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("work", OTHERS)
+@pytest.mark.parametrize("kind", ["meta", torch.float64, torch.float16], ids=str)
+def test_nothing_else_cares_for_defaults_either(work: str, kind: Any) -> None:
+    """The README could not be followed with another default device, and with float16 evidence was -inf."""
+    plain = OTHERS[work]()
+    with default(kind):
+        found = OTHERS[work]()
+    assert torch.equal(found, plain) if isinstance(plain, torch.Tensor) else str(found) == str(plain)
+
+
+@pytest.mark.filterwarnings("ignore::polyscore.errors.PolyscoreWarning")  # of few rows and steps
+@pytest.mark.parametrize("kind", ["meta", torch.float64, torch.float16], ids=str)
+def test_networks_read_by_table_do_not_care_for_defaults(kind: Any) -> None:
+    data = {name: np.random.default_rng(k).normal(k, 1, (40, 2)) for k, name in enumerate(("a", "b", "base"))}
+    learned = ps.fit(data, kind="vanilla", steps=5, width=4, depth=1, progress=False)
+    work = lambda: ps.FeynmanKac(8, steps=6).sample(ps.base_composition(learned), 200).samples  # noqa: E731
+    plain = work()
+    with default(kind):
+        assert torch.equal(work(), plain)
+
+
+@pytest.mark.parametrize("kind", ["set_default_device('meta')", "set_default_dtype(torch.float64)"])
+def test_defaults_may_be_set_before_the_import(kind: str) -> None:
+    program = f"""
+import torch
+torch.{kind}
+import warnings
+import numpy as np, polyscore as ps
+warnings.simplefilter("ignore")
+from polyscore.nn.structured import _LEVELS
+data = {{name: np.random.default_rng(k).normal(k, 1, (40, 2)) for k, name in enumerate("ab")}}
+ps.Denoise(steps=4).sample(ps.fit(data, steps=3, width=4, depth=1, progress=False)["a"], 5)
+print(_LEVELS.dtype, _LEVELS.device)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["torch.float32", "cpu"], done.stderr[-500:]
+
+
+def test_autocast_does_not_shorten_distances() -> None:
+    """A product in bfloat16, which NumPy cannot sort, ended in a traceback."""
+    plain = ps.sliced_wasserstein(POINTS, 2 * POINTS, projections=20)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ps.sliced_wasserstein(POINTS, 2 * POINTS, projections=20) == plain
 
 
 @pytest.mark.parametrize("kind", ["meta", torch.float64, torch.float16], ids=str)

@@ -13,6 +13,7 @@ from polyscore.causal.graph import causal_order, check_known, check_names
 from polyscore.causal.mechanisms import Linear, Mechanism
 from polyscore.causal.mixing import InvertibleMap, Matrix, mixing_of
 from polyscore.causal.structural import Structural
+from polyscore.devices import on_cpu
 from polyscore.distributions import Gaussian
 from polyscore.distributions.inputs import as_float64, check_draw
 from polyscore.errors import CompositionError, check_conditions, require, shorten
@@ -32,6 +33,7 @@ class Model:
         mixing: x = g(z): an invertible matrix `(d, d)`, a `Mixing`, or None for x = z.
     """
 
+    @on_cpu
     def __init__(self, mechanisms: Mapping[str, Mechanism], mixing: Any = None) -> None:
         require(isinstance(mechanisms, Mapping) and mechanisms, "mechanisms", "be a mapping from variable to mechanism",
                 shorten(mechanisms), "Write Model({'x': Linear(), 'y': Linear({'x': 0.8})}).")  # fmt: skip
@@ -94,6 +96,7 @@ class Model:
             replaced |= intervention
         return Model(self.mechanisms | replaced, self.mixing)
 
+    @on_cpu
     def distribution(self, *interventions: Intervention) -> Gaussian | Structural:
         """Return the distribution of x under interventions, none for the observational one.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from polyscore.causal.mechanisms import Mechanism
 from polyscore.causal.mixing import InvertibleMap, Matrix, check_mixing, checked
+from polyscore.devices import on_cpu
 from polyscore.distributions.inputs import check_draw
 from polyscore.errors import require, shorten
 from polyscore.rng import derive
@@ -44,6 +45,7 @@ class Structural:
         if mixing is not None and not isinstance(mixing, Matrix):
             check_mixing(mixing, probes)
 
+    @on_cpu
     def log_prob(self, x: Tensor) -> Tensor:
         """Return the normalised log-density, `(..., d) -> (...)`, in the precision of x."""
         require(isinstance(x, Tensor) and x.is_floating_point() and x.ndim and x.shape[-1] == self.dim, "x",
@@ -55,6 +57,7 @@ class Structural:
         z = self.mixing.inverse(x)
         return torch.stack(self._terms(z)).sum(0) - self.mixing.log_det(z)
 
+    @on_cpu
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return `n` draws, `(n, d)`; the same for the same seed."""
         check_draw(n, self.dim, dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -11,7 +12,7 @@ from unicodedata import normalize
 from polyscore.data.csv_file import read_csv
 from polyscore.data.frames import annotated_frame, is_annotated, read_h5ad, read_parquet, split_frame
 from polyscore.data.table import Table, TableError
-from polyscore.errors import listed, require
+from polyscore.errors import listed, require, shorten
 from polyscore.notices import warn
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".h5ad")
@@ -27,9 +28,11 @@ def read_table(path: str | Path, condition_column: str, columns: Sequence[str] |
     """
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
-        raise TableError(f"a table must end in {', '.join(ENDINGS)}; got {str(path)!r}. Export it as one of these.")
-    if not path.is_file():
-        raise TableError(f"a table must be a file that can be read; got {str(path)!r}. Check the path.")
+        raise TableError(
+            f"a table must end in {', '.join(ENDINGS)}; got {shorten(str(path))}. Export it as one of these."
+        )
+    if not isfile(path):
+        raise TableError(f"a table must be a file that can be read; got {shorten(str(path))}. Check the path.")
     try:
         if path.suffix.lower() == ".parquet":
             return split_frame(read_parquet(path), condition_column, columns, path.name)

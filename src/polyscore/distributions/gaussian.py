@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu
 from polyscore.distributions.components import Components
 from polyscore.distributions.distribution import Density, Scale
 from polyscore.distributions.inputs import as_float64, brief, check_draw, eigen
@@ -24,6 +25,7 @@ class Gaussian(Density):
         dim: d, where neither mean nor cov says it; 2 by default.
     """
 
+    @on_cpu
     def __init__(self, mean: Any = None, cov: Any = 1.0, dim: int | None = None) -> None:
         cov = as_float64(cov, "cov")
         centre = None if mean is None else as_float64(mean, "mean")
@@ -53,6 +55,7 @@ class Gaussian(Density):
         """Inverse covariance, `(d, d)`, float64."""
         return self.components.precisions[0]
 
+    @on_cpu
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         check_draw(n, self.dim, dtype)
         normals = torch.randn(n, self.dim, generator=generator(seed, "gaussian"), dtype=torch.float64)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu
 from polyscore.distributions.components import Components
 from polyscore.distributions.distribution import Density, Scale
 from polyscore.distributions.inputs import as_float64, brief, check_draw
@@ -25,6 +26,7 @@ class Mixture(Density):
         weights: `(M,)`, at least 0, normalised here; uniform by default.
     """
 
+    @on_cpu
     def __init__(self, means: Any, cov: Any = 0.36, weights: Any = None) -> None:
         means = as_float64(means, "means")
         require(means.ndim == 2 and means.numel(), "means", "be a matrix (M, d)", f"shape {tuple(means.shape)}",
@@ -48,6 +50,7 @@ class Mixture(Density):
         """Their weights, `(M,)`, float64, summing to 1."""
         return self.components.weights
 
+    @on_cpu
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         check_draw(n, self.dim, dtype)
         which = torch.multinomial(self.weights, n, replacement=True, generator=generator(seed, "component"))

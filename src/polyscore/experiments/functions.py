@@ -159,8 +159,11 @@ def _files(module: Any, folder: Path, seen: set[str]) -> set[str]:
 
 
 def _imported(file: str) -> set[str]:
-    """The modules that a file names in its imports: constants do not say where they come from."""
-    tree = ast.parse(Path(file).read_bytes())
+    """The modules that a file names in its imports: constants do not say whence; a compiled file none."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (SyntaxError, ValueError):
+        return set()
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import isdir
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,7 +140,7 @@ def find_source(text: Any, folder: Path) -> Source:
     if is_function(text):
         return Called(Function.find(text, str(folder.resolve())))
     path = beside(folder, text, "a family's file")
-    if path.is_dir() or path.suffix == ".safetensors":
+    if isdir(path) or path.suffix == ".safetensors":
         return Saved.find(path.resolve())
     try:
         return Written(yaml_file.read_text(path), path.name)

@@ -21,12 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu
 from polyscore.errors import ArgumentError, is_count, require
 from polyscore.rng import generator
 
 _BLOCK = 4096
+_MOST_SPLITS = 1000
 
 
+@on_cpu
 def frechet(a: Any, b: Any, *, extrapolated: bool = False, splits: int = 4, seed: int = 0) -> float:
     """Return the squared Fréchet distance between the Gaussians of two sets of features.
 
@@ -36,7 +39,9 @@ def frechet(a: Any, b: Any, *, extrapolated: bool = False, splits: int = 4, seed
         splits: into random halves, over which F(n / 2) is averaged.
         seed: of those splits.
     """
-    require(is_count(splits), "splits", "be a whole number of at least 1", splits, "Leave it out for the default.")
+    require(is_count(splits) and splits <= _MOST_SPLITS, "splits",
+            f"be a whole number of at least 1, and at most {_MOST_SPLITS}", splits,
+            "Leave it out for the default.")  # fmt: skip
     a, b = _pair(a, b, least=4 if extrapolated else 2)
     whole = _frechet(a, b)
     if not extrapolated:
@@ -66,6 +71,7 @@ def _halves(a: Tensor, b: Tensor, seed: int, split: int) -> list[tuple[Tensor, T
     return list(zip(cut(a, "a"), cut(b, "b"), strict=True))
 
 
+@on_cpu
 def kernel_distance(a: Any, b: Any) -> float:
     """Return the unbiased MMD^2 of two sets of features (n, d) and (m, d) with a cubic kernel; n, m at least 2."""
     a, b = _pair(a, b, least=2)

@@ -209,7 +209,7 @@ def _work(count: Callable[[Callable[[], object]], int], case: Case, below: Evalu
     """What is counted of a particle: counted, not timed, so that runs can be repeated."""
     if getattr(case.network, "compiled", False):  # who compiles a model has much of it; and what it does is hidden
         return math.inf
-    point = torch.zeros(1, 2, device=case.device)
+    point = torch.zeros(1, 2, device=case.device, dtype=torch.float32)
     try:
         return count(lambda: below(point, 0))
     except ModelError:  # one that squeezes a batch of one away: it is asked as it is, without a table

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from polyscore.errors import OutputError
+from polyscore.errors import OutputError, shorten
 
 
 def printable(value: object, most: int = 200) -> str:
@@ -34,6 +34,7 @@ def check_directory(directory: Path | str) -> Path:
     Nothing is made here, so a command that fails later leaves nothing behind.
     """
     directory = Path(directory)
+    _check_name(directory, "an output directory")
     try:
         existing = next(place for place in (directory, *directory.parents) if place.exists())
         with tempfile.TemporaryFile(dir=existing):
@@ -55,10 +56,23 @@ def check_file(path: Path | str, endings: tuple[str, ...]) -> Path:
     path = Path(path)
     if path.suffix.lower() not in endings:
         raise OutputError(f"an output file must end in {', '.join(endings)}; got {str(path)!r}. Rename it.")
+    _check_name(path, "an output file")
     if path.is_dir():
         raise OutputError(f"an output file must not be a directory; got {str(path)!r}. Choose a file name.")
     check_directory(path.parent)
     return path
+
+
+def _check_name(path: Path, subject: str) -> None:
+    """Refuse a name that the system does not take: too long, no text, or in a folder that may not be searched."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OutputError(
+            f"{subject} must have a usable name; got {shorten(str(path))} ({why}). Choose another."
+        ) from error
 
 
 def begun(path: Path) -> str:

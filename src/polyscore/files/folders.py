@@ -18,9 +18,10 @@ from polyscore.files.atomic import begun, check_directory, held, is_leftover
 
 def require_empty(out: Path, what: str) -> Path:
     """Return a folder that is new or empty and can be written, or refuse it; what a kill left there is nothing."""
+    check_directory(out)
     if out.is_dir() and not all(map(is_leftover, out.iterdir())):
         raise OutputError(f"{what} must have an empty folder; {str(out)!r} holds other files. Choose another place.")
-    return check_directory(out)
+    return out
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def is_same(one: Path, other: Path) -> bool:
 
 def check_model(path: Path) -> None:
     """Check that a model file and the JSON beside it replace nothing but a model's."""
+    check_file(path, (path.suffix,))
     for file in (path, path.with_suffix(".json")):
         if file.is_file() and not _is_ours(file):
             raise OutputError(

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ def about(path: Path | str) -> dict[str, Any]:
 
 
 def _about(path: Path) -> dict[str, Any] | None:
-    file = next((f for f in (path / "model.json", path / FOLDER / "model.json") if f.is_file()), None)
+    file = next((f for f in (path / "model.json", path / FOLDER / "model.json") if isfile(f)), None)
     if file is None:
         return None
     try:

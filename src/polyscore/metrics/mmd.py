@@ -15,13 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyscore.errors import require
+from polyscore.devices import on_cpu
+from polyscore.errors import is_finite, require, shorten
 from polyscore.metrics._points import pair
 
 _CHUNK_NUMBERS = 1 << 24
 _MOST_PAIRS = 10**13  # a day of one core
 
 
+@on_cpu
 def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
     """Return the unbiased MMD^2 between two point sets; `gamma` from the median heuristic unless given.
 
@@ -37,8 +39,9 @@ def mmd2(x: Any, y: Any, gamma: float | None = None) -> float:
         median = _median_distance(x, y)
         require(median > 0, "the median cross distance", "be positive", median, "Pass gamma= for degenerate sets.")
         gamma = 1 / (2 * median**2)
-    require(0 < gamma < float("inf"), "gamma", "be positive and finite", gamma,
+    require(is_finite(gamma) and gamma > 0, "gamma", "be positive and finite", shorten(gamma),
             "Leave it out for the median heuristic.")  # fmt: skip
+    gamma = float(gamma)
     within_x = (_kernel_sum(x, x, gamma) - n) / (n * (n - 1))
     within_y = (_kernel_sum(y, y, gamma) - m) / (m * (m - 1))
     return within_x + within_y - 2 * _kernel_sum(x, y, gamma) / (n * m)

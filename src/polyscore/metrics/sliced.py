@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyscore.devices import on_cpu, without_autocast
 from polyscore.errors import is_count, require
 from polyscore.limits import require_memory
 from polyscore.metrics._points import pair
@@ -20,6 +21,7 @@ from polyscore.rng import generator
 _CHUNK_NUMBERS = 1 << 24
 
 
+@on_cpu
 def sliced_wasserstein(x: Any, y: Any, projections: int = 2000, seed: int = 0) -> float:
     """Return the sliced W2 distance between two point sets.
 
@@ -34,7 +36,8 @@ def sliced_wasserstein(x: Any, y: Any, projections: int = 2000, seed: int = 0) -
     require_memory(24 * x.shape[1] * int(projections), f"{projections} projections", "Use fewer.")
     directions = random_directions(x.shape[1], projections, seed).to(x)
     chunk = max(1, _CHUNK_NUMBERS // (len(x) + len(y)))
-    squared = [_squared_w2(x @ part, y @ part) for part in directions.split(chunk, dim=1)]
+    with without_autocast(x.device):
+        squared = [_squared_w2(x @ part, y @ part) for part in directions.split(chunk, dim=1)]
     return torch.cat(squared).double().mean().sqrt().item()
 
 

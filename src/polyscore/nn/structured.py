@@ -29,7 +29,8 @@ from polyscore.schedules import T_MAX, T_MIN
 
 _TOLD = 8  # numbers by which a network knows its condition
 _LOWEST, _APART = -4.0, 0.5
-_LEVELS = torch.linspace(_LOWEST, 3.0, 15)  # of log(sigma / alpha), at which the gate is asked for
+# of log(sigma / alpha), at which the gate is asked for
+_LEVELS = torch.linspace(_LOWEST, 3.0, 15, dtype=torch.float32, device="cpu")
 _SHELLS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)  # quantiles of the mixture's density that bound them
 _DRAWS, _FEWEST_DRAWS, _ALL_DRAWS = 16_384, 2048, 200_000  # noised points that set a gate; at least; of one network
 _FEWEST = 20  # held-out points below which nothing is believed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ _MOST = dict.fromkeys(_LAYERS, 1000) | {"num_train_timesteps": 100_000}
 
 def read_folder(path: Path, scheduler: Any) -> tuple[Any, Any]:
     """Return the model or pipeline of a folder, and its scheduler where it is a model's; `scheduler` where given."""
-    require(path.is_dir(), "model", "be a folder that exists", path,
+    require(isdir(path), "model", "be a folder that exists", path,
             "Download a model first: diffusers' from_pretrained(name), then save_pretrained(folder).")  # fmt: skip
     load("diffusers", _WHAT)
     check_sizes(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,8 @@ def coordinates(
 
 def indices(variables: Sequence[str | int], names: tuple[str, ...], dim: int, most: int) -> list[int]:
     """Return the places of the variables that are asked for, by name or number."""
-    require(not isinstance(variables, str) and 1 <= len(variables) <= most, "variables",
+    good = isinstance(variables, Collection) and not isinstance(variables, str) and 1 <= len(variables) <= most
+    require(good, "variables",
             f"be 1 to {most} names or numbers", shorten(variables, 100), "Name fewer, or one.")  # fmt: skip
     return [_index(variable, names, dim) for variable in variables]
 

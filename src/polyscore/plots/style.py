@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from polyscore.devices import on_cpu_by_default
 from polyscore.errors import cut
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     def inside(*arguments: Any, **options: Any) -> Figure:
         import matplotlib
 
-        with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        with matplotlib.rc_context(STYLE), on_cpu_by_default():  # type: ignore[arg-type]
             return draw(*arguments, **options)
 
     return inside

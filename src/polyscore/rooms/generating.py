@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Drawing(Checked):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as `dataset.json` holds it: a folder by its name, wherever it lies."""
-        name = Path(self.model).name if Path(self.model).is_dir() else self.model
+        name = Path(self.model).name if isdir(self.model) else self.model
         return {"resolution": self.resolution, "drawn": self.side, "steps": self.steps, "model": name}
 
 
@@ -106,7 +107,7 @@ def generate(
     check_selector(selector)
     check_count(names, count)
     most = _checked(names, count, most, selector, batch)
-    if not (Path(out) / "dataset.json").exists():  # else what is there may be all that is asked for
+    if not exists(Path(out) / "dataset.json"):  # else what is there may be all that is asked for
         flux.require_installed()
     out, about = begun(out, {"source": "generated", "seed": seed, **drawing.to_dict()}, names, count)
     make = _maker(drawing, seed, device, offload)

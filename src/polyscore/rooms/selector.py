@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,10 @@ class Selector:
     @classmethod
     def load(cls, path: Path | str) -> Selector:
         """Read one from its file, or from the folder that `select` wrote."""
-        path = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        if not path.is_file():
+        path = Path(path) / FILE if isdir(path) else Path(path)
+        if not isfile(path):
             raise ArgumentError(
-                f"a selector must be a file, or a folder with {FILE}; {str(path)!r} is none. Make one with "
+                f"a selector must be a file, or a folder with {FILE}; {shorten(str(path))} is none. Make one with "
                 "`polyscore rooms select`."
             )
         tensors, about = read_tensors(path)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from polyscore.algebra import Composition
 from polyscore.algebra.proper import proper
 from polyscore.devices import on_cpu_by_default
-from polyscore.errors import require
+from polyscore.errors import require, shorten
 from polyscore.notices import warn
 from polyscore.targets.closed_form import ClosedForm
 from polyscore.targets.grid import OnGrid
@@ -65,7 +65,8 @@ def _exact(q: Composition, method: str | None) -> Target:
     if method is None:
         method = "closed form" if q.is_gaussian else _beyond_two(q)
     kinds = {kind.method: kind for kind in (ClosedForm, OnGrid, Rejection, Importance, ProductImportance)}
-    require(method in kinds, "method", f"be one of {', '.join(kinds)}", repr(method), "Leave method=None.")
+    require(isinstance(method, str) and method in kinds, "method", f"be one of {', '.join(kinds)}", shorten(method),
+            "Leave method=None.")  # fmt: skip
     require(method != "closed form" or q.is_gaussian, "the closed form", "be asked of Gaussians", repr(q),
             "Leave method=None.")  # fmt: skip
     target = kinds[method](q)

@@ -45,7 +45,7 @@ def log_ratios(q: Composition, source: Gaussian | Mixture, count: int, seed: int
 
 def log_mean(log_weights: Tensor) -> float:
     """Return the log of the mean weight."""
-    return (torch.logsumexp(log_weights, 0) - torch.tensor(len(log_weights)).log()).item()
+    return (torch.logsumexp(log_weights, 0) - torch.tensor(len(log_weights), dtype=torch.float32).log()).item()
 
 
 def effective(log_weights: Tensor) -> float:

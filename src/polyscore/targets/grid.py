@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
-from polyscore.errors import require
+from polyscore.devices import on_cpu
+from polyscore.errors import is_count, require, shorten
+from polyscore.limits import require_memory
 from polyscore.rng import generator
 from polyscore.smc import invert
 from polyscore.targets.axes import Axes, EvenAxes
@@ -35,7 +37,10 @@ class OnGrid(Target):
         super().__init__(q)
         require(q.event in ((1,), (2,)), "a grid", "have one or two dimensions", math.prod(q.event),
                 'Use method="importance", or draw a reference by FeynmanKac with many particles.')  # fmt: skip
-        cells = cells or (200_000 if q.event == (1,) else 2000)
+        cells = (200_000 if q.event == (1,) else 2000) if cells is None else cells
+        require(is_count(cells), "cells", "be a whole number of at least 1, or None", shorten(cells),
+                "Leave it out.")  # fmt: skip
+        require_memory(8 * int(cells) ** len(self.q.event) * 4, f"{shorten(cells)} cells a side", "Use fewer.")
         self.axes: Axes
         if q.mixtures is None:
             self.axes, values = held_axes(q, cells)
@@ -67,6 +72,7 @@ class OnGrid(Target):
         return max(steps)
 
     @cached_property
+    @on_cpu
     def log_evidence(self) -> float:
         """log of the sum of the cells' masses."""
         return torch.logsumexp(self.log_mass, 0).item()

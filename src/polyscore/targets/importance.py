@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.devices import on_cpu
 from polyscore.distributions import Mixture
 from polyscore.distributions.components import Components
 from polyscore.errors import ArgumentError, require
@@ -42,6 +43,7 @@ class Importance(Target):
         return tail_proposal(q)
 
     @cached_property
+    @on_cpu
     def log_evidence(self) -> float:
         """log of the mean weight over a large, fixed draw."""
         log_weights = log_ratios(self.q, self.proposal, 500_000, sub_seed(0, 0))

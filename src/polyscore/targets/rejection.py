@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.devices import on_cpu
 from polyscore.distributions import Gaussian, Mixture
 from polyscore.distributions.components import Components
 from polyscore.errors import ArgumentError, require
@@ -50,6 +51,7 @@ class Rejection(Target):
         return math.exp(min(0.0, log_mean(log_weights) - self.log_bound))
 
     @cached_property
+    @on_cpu
     def log_evidence(self) -> float:
         """log of the mean of q / proposal over a large, fixed draw."""
         log_weights = log_ratios(self.q, self.proposal, 1_000_000, seed=0)

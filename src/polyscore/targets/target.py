@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polyscore.algebra import Composition
+from polyscore.devices import on_cpu
 from polyscore.distributions.components import Components
 from polyscore.errors import require, shorten
 from polyscore.notices import warn
@@ -34,6 +35,7 @@ class Target(ABC):
     def log_evidence(self) -> float:
         """log Z of the composition."""
 
+    @on_cpu
     def sample(self, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return `n` draws, `(n, d)`; the same for the same seed."""
         good = isinstance(dtype, torch.dtype) and dtype.is_floating_point

@@ -28,7 +28,7 @@ REVIEW = 2000  # the step after which held-out points are asked whether to go on
 _ALL = "all"
 _BUFFER = "buffer."  # before its name in a snapshot
 _WARM_UP = 3
-_STEP = torch.zeros((), dtype=torch.float32)  # how Adam counts its steps
+_STEP = torch.zeros((), dtype=torch.float32, device="cpu")  # how Adam counts its steps
 
 
 @dataclass

@@ -20,7 +20,8 @@ from polyscore.nn.fast.plane import Nodes
 _SORTED = 512
 
 # From 1, f, f^2, f^3 to the weights of the four uniform cubic B-splines around a point, f nodes beyond the second.
-_WEIGHTS = torch.tensor([[1, 4, 1, 0], [-3, 0, 3, 0], [3, -6, 3, 0], [-1, 3, -3, 1]], dtype=torch.float64) / 6
+_WEIGHTS = torch.tensor([[1, 4, 1, 0], [-3, 0, 3, 0], [3, -6, 3, 0], [-1, 3, -3, 1]], dtype=torch.float64,
+                        device="cpu") / 6  # fmt: skip
 
 # The same for each of 4 x 4 nodes: those of its row, and those of its column.
 _BY_ROW, _BY_COLUMN = _WEIGHTS.repeat_interleave(4, 1), _WEIGHTS.repeat(1, 4)
