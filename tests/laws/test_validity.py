@@ -352,9 +352,10 @@ def test_paths_of_gaussians_against_numpy_eigenvalues(seed):
 def test_an_improper_path_between_the_times_once_looked_at_is_warned_of():
     p = ps.Family({name: ps.Gaussian(cov=v) for name, v in zip("abc", (1e-6, 1e-4, 1e-5))}, ps.LinearFlow())
     q = compose(p, a=0.25, b=1, c=-1)
+    assert q.path_validity()[0] < 0.01  # of sources as narrow as these; they are sampled in units of their size
     with pytest.warns(DegeneracyWarning) as caught:
         ps.FeynmanKac(particles=4, steps=5).sample(q, 2)
-    found = [w for w in caught if "improper at t = 0.00" in str(w.message)]
+    found = [w for w in caught if "improper at t = " in str(w.message)]
     assert len(found) == 1
     assert Path(found[0].filename).name == Path(__file__).name
 

@@ -84,7 +84,7 @@ def family_of_size(size: float) -> ps.Family:
 
 @pytest.mark.filterwarnings("ignore:K should")
 @pytest.mark.parametrize("exponents", [{"a": 2, "mixed": 0.8, "base": -0.8}, {"a": 0.5, "mixed": 0.3, "base": -0.3}])
-@pytest.mark.parametrize("size", [300.0, 1e-4])
+@pytest.mark.parametrize("size", [300.0, 2.6, 1e-4])
 def test_wide_and_narrow_gaussians_keep_their_weights(size, exponents):
     """W = 2 and 0.5, the mixture drawn as one Gaussian: evidence, mean and covariance by evidence within 4 standard
     errors and 2 %, an alarm in 10^3 over all. Without the division few of 2000 swarms hold the evidence.

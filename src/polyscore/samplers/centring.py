@@ -28,7 +28,7 @@ from polyscore.samplers.run import Run
 from polyscore.samplers.starts import product_at
 
 _FAR = 2.0  # deviations of the composition from the origin, up to which it is left where it is
-_UNIT = 3.5  # size over 1, or 1 over it, up to which sources are left as wide as they are
+_UNIT = 2.0  # size over 1, or 1 over it, up to which sources are left as wide as they are
 
 
 class Centred(NamedTuple):

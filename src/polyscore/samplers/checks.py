@@ -39,7 +39,11 @@ _DTYPE = Domain("be torch.float32 or torch.float64", lambda dtype: dtype in (tor
 
 @dataclass(frozen=True)
 class Asked(Checked):
-    """What a caller of `sample` asks for."""
+    """What a caller of `sample` asks for.
+
+    Attributes:
+        scale: how many units of the data one of the sampled coordinates is, for messages.
+    """
 
     n: int = setting(1, count())
     seed: int = 0
@@ -47,6 +51,7 @@ class Asked(Checked):
     dtype: torch.dtype = setting(torch.float32, _DTYPE)
     max_particles: int | None = setting(None, optional(count()))
     history: bool | None = None
+    scale: float = 1.0
 
 
 def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
@@ -73,7 +78,7 @@ def before(sampler: Sampler, q: Composition, asked: Asked) -> Plan:
     _warn_of_signal(plan)
     warn_of_rounding(plan.extent, plan.like.dtype)
     if sampler.tabular and "pull" in plan.used:  # a move that stays leaves all to its kernels
-        _warn_of_coarse_steps(plan)
+        _warn_of_coarse_steps(plan, asked.scale)
         _warn_of_coarse_weights(plan)
     return plan
 
@@ -149,7 +154,7 @@ def warn_of_rounding(extent: Extent, dtype: torch.dtype) -> None:
         )
 
 
-def _warn_of_coarse_steps(plan: Plan) -> None:
+def _warn_of_coarse_steps(plan: Plan, scale: float) -> None:
     """Warn where a Gaussian as narrow or wide as the sources' parts would come out with another variance."""
     extent, steps = plan.extent, plan.sampler.steps
     deviations = dict.fromkeys([extent.narrowest, *(v**0.5 for v in (min(extent.variances), max(extent.variances)))])
@@ -160,7 +165,7 @@ def _warn_of_coarse_steps(plan: Plan) -> None:
     remedy = f"Use steps={enough}." if enough else "Use the default grid and integrator, or stretch the data."
     warn(
         f"steps should be fine enough for every part of the target; with {steps} a Gaussian of deviation "
-        f"{deviation:.2g} comes out with {ratio:.3g} times its variance. {remedy}"
+        f"{scale * deviation:.2g} comes out with {ratio:.3g} times its variance. {remedy}"
     )
 
 

@@ -260,6 +260,6 @@ class Sampler(Checked):
         moved = centred(q) if self.is_movable else None
         if moved is None:
             return run(self, q, asked, listener)
-        result = moved.back(run(self, moved.q, asked, listener))
+        result = moved.back(run(self, moved.q, dataclasses.replace(asked, scale=moved.size), listener))
         warn_of_rounding(extent_of(q), asked.dtype)
         return result
