@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 # Where each public name lives. They load on first use, so that `import polyscore` and `polyscore --help` stay quick.
 _HOMES = {

@@ -54,7 +54,7 @@ def test_a_device_that_is_false_is_no_default(device: Any) -> None:
         ps.Denoise(steps=20).sample(FAMILY["a"], 4, device=device)
 
 
-@pytest.mark.parametrize("variables", [5, 0, object(), True], ids=str)
+@pytest.mark.parametrize("variables", [5, 0, object(), True], ids=["5", "0", "object", "True"])
 def test_variables_of_pictures(variables: Any) -> None:
     with pytest.raises(PolyscoreError, match="variables must be 1 to 2 names or numbers"):
         plots.scatter(POINTS, variables=variables)
