@@ -53,6 +53,17 @@ def test_it_falls_with_the_root_of_the_rows():
     assert 5 < few / many < 20
 
 
+@pytest.mark.filterwarnings("ignore:swarms should")
+def test_a_summary_tells_of_samples_in_tails_of_their_conditions():
+    """Between N(5, 1) and N(-5, 1) samples are five deviations outside of both; of what overlaps nothing is said."""
+    for place, told in ((5.0, True), (1.0, False)):
+        data = {"control": torch.cat([draw(1500, k, (sign * place, 0.0)) for k, sign in enumerate((1, -1))]),
+                "A": draw(3000, 2, (place, 0.0)), "B": draw(3000, 3, (-place, 0.0))}  # fmt: skip
+        q = ps.base_composition(ps.fit(data, kind="mixture", progress=False))
+        run = ps.FeynmanKac(16).sample(q, 500, seed=0)
+        assert ("deviations outside of" in run.summary()) is told, run.summary()
+
+
 def test_outside_is_the_distance_in_deviations():
     """A Gaussian's log-density at r deviations is r^2 / 2 below its middle; draws of two variables are ln 4 below."""
     p = ps.fit({"here": draw(4000, 0), "there": draw(4000, 1, (12.0, 0.0))}, kind="mixture", progress=False)

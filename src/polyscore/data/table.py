@@ -177,9 +177,9 @@ def _check_numbers(column: Column, subject: str, where: Where) -> None:
         missing = cell.lower() in _MISSING or cell == "nothing"
         rule = "have no missing values" if missing else "hold numbers, or none at all"
         remedy = "Drop or fill these rows" if missing else "Correct it"
+        cells = f"{column.count} such cell{'s' * (column.count > 1)}"
         raise TableError(
-            f"{subject} must {rule}; got {cell[:60]!r} in {where(row)} ({column.count} such cells). {remedy}, or "
-            "choose other columns."
+            f"{subject} must {rule}; got {cell[:60]!r} in {where(row)} ({cells}). {remedy}, or choose other columns."
         )
     endless = np.flatnonzero(np.isinf(column.numbers))
     if len(endless):

@@ -27,7 +27,7 @@ _DISAGREE = 0.3  # effective share of swarms by their evidence; the bias in tota
 _POOLED, _MANY = 0.1, 100  # effective share and number of swarms below which pooled outputs are those of few
 _MOVED = 0.05  # deviations by which evidence may move a mean or a width
 _UNIT = (0.03, 30.0)  # widths beyond which data are not of unit size: 0.01 comes out with 14 times its variance
-_OUTSIDE = 10  # deviations of the training data that are out of any question
+_TAIL, _OUTSIDE = 4, 10  # deviations beyond which thousands of rows have none, and that are out of any question
 _UNCERTAIN = 0.3  # deviations by which other data would move a mean or a width
 _STUCK = 0.1  # acceptance over all levels below which a kernel hardly moves
 _CLIPPED = 0.01  # share of rates that a clip may change and log Z still be read
@@ -244,6 +244,9 @@ def summary(run: Run) -> str:
         lines.append(f"log Z = {run.total_log_evidence:.4g}{doubt}{learned}.")
     if run.moved <= _UNCERTAIN:
         lines.append(f"As many other rows of data would move its mean or width by {run.moved:.2g} deviations.")
+    if _TAIL < run.outside[1] <= _OUTSIDE:
+        name, away = run.outside
+        lines.append(f"Half of the samples lie {away:.2g} deviations outside of {name!r}, in tails that no row shows.")
     if run.acceptance is not None:
         share, worst = 100 * run.acceptance.mean(), 100 * run.acceptance.min()
         lines.append(f"Of the proposals {share:.3g} % were accepted, and {worst:.3g} % at the level where fewest were.")
