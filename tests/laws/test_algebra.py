@@ -429,3 +429,12 @@ def test_mixtures_are_found_once_a_composition(monkeypatch):
     other = q / p["b"]  # another composition, with factors of its own
     assert (len(q.mixtures), len(other.mixtures)) == (2, 1)
     assert other == p["a"] and copy.copy(other).mixtures == other.mixtures
+
+
+@pytest.mark.parametrize(
+    "what", [5, {"a": ps.Gaussian()}, ps.Family({"a": ps.Gaussian()})["a"]], ids=["5", "dict", "q"]
+)
+def test_only_a_family_is_composed(what):
+    for compose_it in (ps.base_composition, lambda family: ps.parse("a", family)):
+        with pytest.raises(ps.errors.PolyscoreError, match=r"must be a family; got (int|dict|Composition)\. Make one"):
+            compose_it(what)

@@ -8,7 +8,7 @@ from typing import Any
 from polyscore.algebra.composition import Composition
 from polyscore.algebra.expressions import parse_exponents, unknown_condition
 from polyscore.algebra.family import Family
-from polyscore.errors import UnknownConditionError, listed
+from polyscore.errors import UnknownConditionError, listed, require
 from polyscore.notices import warn
 
 BASES = ("control", "ctrl", "base")  # what people call the condition that the others are compared with
@@ -17,6 +17,7 @@ _JOINTS = "+&_|,;/"  # what stands between the parts of a name such as A+B
 
 def parse(text: str, family: Family) -> Composition:
     """Return the composition that `text` describes, such as `(a1 * a2)^0.5 / base`."""
+    _check_family(family)
     return Composition(family, parse_exponents(text, family))
 
 
@@ -27,6 +28,7 @@ def base_composition(family: Family, base: str | None = None) -> Composition:
         base: the condition P_0; by default the one that is called control, ctrl or base. The composition's text says
             which it is.
     """
+    _check_family(family)
     base = _base_of(family) if base is None else base
     if base not in family:
         raise UnknownConditionError(unknown_condition(base, family.members))
@@ -40,6 +42,11 @@ def base_composition(family: Family, base: str | None = None) -> Composition:
             f"parse({str(rest)!r}, family)."
         )
     return _over(family, others, base)
+
+
+def _check_family(family: object) -> None:
+    require(isinstance(family, Family), "what is composed", "be a family", type(family).__name__,
+            "Make one: ps.Family({\"A\": ..., \"control\": ...}), or ps.fit(data).")  # fmt: skip
 
 
 def _over(family: Family, others: list[str], base: str) -> Composition:
