@@ -210,10 +210,10 @@ def test_products_give_the_joint_density_and_the_moments_of_plain_sums():
 
 
 def test_rows_that_repeat_go_into_one_half():
-    """Of 41 rows, each three times: 21 and 20 of them, whole, and none where nothing is left to cut."""
-    x = three_parts(41).repeat(3, 1)
+    """Of 61 rows, each three times: 31 and 30 of them, whole, and none where nothing is left to cut."""
+    x = three_parts(61).repeat(3, 1)
     whole = fit_mixture(x)
-    assert sorted(half.points for half in fit_halves(x, whole)) == [60, 63]
+    assert sorted(half.points for half in fit_halves(x, whole)) == [90, 93]
     assert fit_halves(x[:1].repeat(50, 1), whole) == []
 
 
