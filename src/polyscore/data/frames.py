@@ -1,5 +1,6 @@
-"""DataFrames, without a need for pandas; parquet files, with it; AnnData, as single-cell data are kept: X with a row a
-cell, `obs` with what is known of each.
+"""DataFrames, without a need for pandas; parquet files, with it; and AnnData.
+
+As single-cell data are kept, an AnnData has X with a row a cell, and `obs` with what is known of each.
 """
 
 from __future__ import annotations
